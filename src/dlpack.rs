@@ -8,74 +8,54 @@ use std::ffi::c_void;
 
 pub(crate) const DEVICE_CPU: i32 = 1;
 pub(crate) const DEVICE_CUDA: i32 = 2;
-/// Name of a capsule that holds a [`ManagedTensor`].
+/// Name of a Python capsule with a [`ManagedTensor`]: the DLPack ABI before 1.0.
 pub(crate) const LEGACY_NAME: &std::ffi::CStr = c"dltensor";
-/// Name of a capsule that holds a [`ManagedTensorVersioned`].
+/// Name of a Python capsule with a [`ManagedTensorVersioned`]: the DLPack ABI since 1.0.
 pub(crate) const VERSIONED_NAME: &std::ffi::CStr = c"dltensor_versioned";
-/// ABI version that this module writes: (major, minor).
 pub(crate) const VERSION: (u32, u32) = (1, 0);
-/// Flag of a versioned tensor that is a copy, made for the consumer.
+/// Flag of [`ManagedTensorVersioned`] which says that the data are a copy, made for the consumer.
 pub(crate) const FLAG_COPIED: u64 = 2;
 
-/// The ABI's `DLDevice`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DlDevice {
-    /// Device type, a `DLDeviceType`.
     pub kind: i32,
-    /// Ordinal of the device.
     pub id: i32,
 }
 
-/// The ABI's `DLDataType`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DataType {
-    /// Kind of number, a `DLDataTypeCode`.
     pub code: u8,
-    /// Bits of one lane.
     pub bits: u8,
-    /// Number of lanes, always 1.
     pub lanes: u16,
 }
 
-/// The ABI's `DLTensor`.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct DlTensor {
-    /// Address of the first element.
     pub data: *mut c_void,
     pub device: DlDevice,
     pub ndim: i32,
     pub dtype: DataType,
-    /// The length of each of the `ndim` dimensions.
     pub shape: *mut i64,
-    /// The stride of each dimension, in elements. Never null, because consumers differ in how they treat a null
-    /// pointer.
+    /// Never null, because consumers differ in how they treat a null pointer.
     pub strides: *mut i64,
-    /// Offset of the first element in bytes, always 0.
     pub byte_offset: u64,
 }
 
-/// The ABI's `DLManagedTensor` from before 1.0.
 #[repr(C)]
 pub(crate) struct ManagedTensor {
     pub tensor: DlTensor,
-    /// Owner of the data that `tensor` points to.
     pub context: *mut c_void,
-    /// Frees everything, including this structure.
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensor)>,
 }
 
-/// The ABI's `DLManagedTensorVersioned`, since 1.0.
 #[repr(C)]
 pub(crate) struct ManagedTensorVersioned {
     pub version: (u32, u32),
-    /// Owner of the data that `tensor` points to.
     pub context: *mut c_void,
-    /// Frees everything, including this structure.
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensorVersioned)>,
-    /// Bit 0: the data are read-only. Bit 1: the data are a copy.
     pub flags: u64,
     pub tensor: DlTensor,
 }
@@ -89,16 +69,13 @@ impl From<Place> for DlDevice {
     }
 }
 
-/// Way in which a consumer gets the data.
 pub(crate) enum Share {
     /// The consumer gets the tensor itself, without a copy. On a GPU the tensor is leased to the consumer's stream
     /// (`StreamUse`) until the consumer deletes it.
     Same(Option<StreamUse>),
-    /// The consumer gets a copy in host memory.
     HostCopy,
 }
 
-/// Owner of the memory that a managed tensor points to.
 struct Owner {
     shape: Box<[i64]>,
     strides: Box<[i64]>,
@@ -106,7 +83,7 @@ struct Owner {
 }
 
 enum Data {
-    /// The tensor itself. The lease is the first field, so it ends before the tensor is dropped.
+    /// The lease (`StreamUse`) is the first field, so it ends before the tensor is dropped.
     #[expect(dead_code, reason = "held, not used")]
     Shared(Option<StreamUse>, Tensor),
     Copied(Box<[Aligned]>),
@@ -117,7 +94,6 @@ enum Data {
 #[derive(Clone, Copy)]
 struct Aligned([u8; 256]);
 
-/// Returns the DLPack type of an element type.
 fn data_type(element: Element) -> DataType {
     // Codes of DLDataTypeCode: 0 int, 1 uint, 2 float, 4 bfloat, 6 bool.
     let (code, bits) = match element {
@@ -138,7 +114,7 @@ fn data_type(element: Element) -> DataType {
     DataType { code, bits, lanes: 1 }
 }
 
-/// Makes the owner of `tensor`, or of a copy of its data, and the `DLTensor` that points into it.
+/// Makes a `DLTensor` and the owner of the memory that it points to. That memory is the data of `tensor`, or a copy.
 fn export(tensor: Tensor, share: Share) -> Result<(Box<Owner>, DlTensor)> {
     let shape: Box<[i64]> = tensor.shape().into();
     let mut strides: Box<[i64]> = shape.clone();

@@ -148,7 +148,6 @@ pub enum DecodeError {
     },
 }
 
-/// A sample's key, formatted for a message.
 fn shown_key(key: Option<&str>) -> String {
     key.map_or_else(String::new, |key| format!(", key {key:?}"))
 }

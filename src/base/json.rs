@@ -170,7 +170,6 @@ pub fn settings(text: &str) -> Result<Value, String> {
     })
 }
 
-/// A value whose objects have each key only once.
 struct UniqueKeys(Value);
 
 impl<'de> Deserialize<'de> for UniqueKeys {
@@ -287,7 +286,6 @@ impl<'a> JsonScan<'a> {
         }
     }
 
-    /// Scans a number or a literal such as `null`.
     fn word(&mut self) -> Result<(), NotJson> {
         let rest = &self.text[self.at..];
         let words: [&[u8]; 6] = [b"null", b"true", b"false", b"NaN", b"Infinity", b"-Infinity"];

@@ -68,7 +68,6 @@ struct NoticeQueue {
 #[derive(Debug, Default)]
 struct NoticeState {
     subjects: BTreeSet<NoticeSubject>,
-    /// Messages from other processes that were already added.
     passed_on: BTreeSet<String>,
     waiting: VecDeque<Notice>,
 }

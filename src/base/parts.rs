@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-/// The header summary of a packed image. An index keeps it so that parts of the image can be read. Only decoders
-/// interpret it. It is all zeros for a file that is not packed.
+/// A summary of a packed image's header. An index stores the summary, so that only the needed parts of the image must
+/// be read. Only decoders interpret the bytes. All bytes are zero for a file that is not packed.
 pub type RawHeaderSummary = [u8; 32];
 
 /// Two byte ranges of a sample: its first bytes, and a later range. Offsets count from the sample's first byte.

@@ -23,9 +23,10 @@ pub enum Use {
     Substitute = 2,
     /// The size of a sample in a simulated dataset.
     Size = 3,
-    /// The random number in each slice of a weighted epoch, which selects the stratum of a draw.
+    /// The number that selects the stratum of samples for a draw of a weighted epoch.
     Slice = 4,
-    /// The samples of a stratum that the last, incomplete round of a weighted epoch draws.
+    /// In a weighted epoch: the choice of a stratum's samples for the last round, if the round does not draw all of
+    /// them.
     Round = 5,
     /// The mixing of images in a global batch.
     Mix = 6,
@@ -99,7 +100,7 @@ impl RandomKey {
         Self { words: [word(0), word(1)], domain: [word(2), word(3)] }
     }
 
-    /// The stream of sample (or position) `index`.
+    /// The random stream of the sample, or of the position in the epoch, with this index.
     pub fn stream(&self, index: u64) -> RandomStream {
         RandomStream { key: *self, index, block: 0, buffer: [0; 4], used: 4 }
     }
@@ -112,7 +113,7 @@ impl RandomKey {
         key.stream(index)
     }
 
-    /// Computes four random words at (index, block): the raw generator.
+    /// Runs the generator once: returns the four random words of the counter (`index`, `block`).
     // Not inlined in debug builds: test code is less optimised than this crate (Cargo.toml), so a copy inlined into a
     // test would take ten times as long.
     #[cfg_attr(debug_assertions, inline(never))]
@@ -121,8 +122,8 @@ impl RandomKey {
         philox4x32_10(counter.map(|word| [word]), self.words).map(|[word]| word)
     }
 
-    /// Computes block 0 of `N` consecutive indexes from `first` on: word `w` of the `i`-th index is in `[w][i]`. The
-    /// compiler vectorises this with SIMD.
+    /// Computes block 0 of [`RandomKey::block`] for `N` consecutive indexes, beginning with `first`. Word `w` of the
+    /// `i`-th index is in `[w][i]`. The compiler can vectorise the loop.
     pub fn blocks<const N: usize>(&self, first: u64) -> [[u32; N]; 4] {
         let index = |i: usize| first + i as u64;
         let low = std::array::from_fn(|i| index(i) as u32);
@@ -185,9 +186,9 @@ impl RandomStream {
     }
 }
 
-/// Returns random words for the values of an image, the same as on the GPU. `key` was drawn for the image. Four
-/// consecutive values form a run. The result covers `N` runs, beginning with run `first`: word `w` of the `i`-th run is
-/// in `[w][i]`.
+/// Returns the random words for the noise on an image; the GPU computes the same words. `key` is drawn for each image.
+/// Each counter gives four words, for four consecutive values of the image. The result is for `N` counters from `first`
+/// on: word `w` of the `i`-th counter is in `[w][i]`.
 #[inline(always)]
 pub fn noise_words<const N: usize>(key: [u32; 2], first: u64) -> [[u32; N]; 4] {
     let number = |run: usize| first + run as u64;
@@ -196,7 +197,8 @@ pub fn noise_words<const N: usize>(key: [u32; 2], first: u64) -> [[u32; N]; 4] {
     philox4x32_10([low, high, [0; N], [0; N]], key)
 }
 
-/// Runs the generator for `N` counters, stored word by word, which the compiler vectorises with SIMD.
+/// Runs Philox4x32-10 for `N` counters at once. The counters are stored word by word, so that the compiler can
+/// vectorise the loop.
 #[inline(always)]
 fn philox4x32_10<const N: usize>(mut counters: [[u32; N]; 4], mut key: [u32; 2]) -> [[u32; N]; 4] {
     const M: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];

@@ -72,7 +72,7 @@ impl SlotPool {
         (self.arena.base.as_ptr(), self.arena.bytes)
     }
 
-    /// The gauges of the pool.
+    /// The current use of the pool's memory.
     pub fn usage(&self) -> SlotUsage {
         let space = self.arena.space();
         SlotUsage {
@@ -106,7 +106,6 @@ pub struct SlotUsage {
 /// Rounding up to pages gives the space that O_DIRECT needs at the end.
 pub const OVERHEAD: usize = PAGE;
 
-/// The pages of a slot for `length` bytes; `None` if the number is too large for any arena.
 fn pages_for(length: usize) -> Option<u32> {
     let bytes = length.checked_add(OVERHEAD)?;
     u32::try_from(bytes.div_ceil(PAGE)).ok()
@@ -177,7 +176,6 @@ enum AtFork {
     Inherit,
 }
 
-/// The mapping, and the list of its free pages.
 struct Arena {
     base: NonNull<u8>,
     bytes: usize,
@@ -267,7 +265,6 @@ struct FreeSpace {
 }
 
 impl FreeSpace {
-    /// Takes pages from the first range that is long enough, and returns the first page.
     fn take(&mut self, pages: u32) -> Option<u32> {
         let place = self.free.iter().position(|&(_, length)| length >= pages)?;
         let (first, length) = self.free[place];

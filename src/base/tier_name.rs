@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-/// The maximum number of characters of a name.
 const LONGEST: usize = 24;
 
 /// The maximum number of names in a process: more than any job has tiers, and few enough that a damaged log cannot fill

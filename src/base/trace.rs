@@ -53,7 +53,6 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The stages without a tier, each with its name.
     const WITHOUT_TIER: [(Self, &str); 8] = [
         (Self::Wait, "wait"),
         (Self::Train, "train"),
@@ -87,7 +86,6 @@ impl Stage {
         }
     }
 
-    /// The row of the stage in viewers, counted from the top.
     fn row(self) -> u32 {
         match self {
             Self::Wait => 1,
@@ -129,9 +127,9 @@ pub struct StageWork {
     pub bytes: u64,
     /// The number of samples worked on.
     pub samples: u64,
-    /// The epoch of the work; `None` for work that serves the current epoch or later epochs.
+    /// The epoch that needs the work; `None` if the work serves the current epoch or a later one.
     pub epoch: Option<u64>,
-    /// The step of the epoch.
+    /// The step of the epoch that needs the work.
     pub step: u64,
 }
 
@@ -189,7 +187,6 @@ impl Trace {
     }
 }
 
-/// The nanoseconds from `origin` to `moment`; 0 if `moment` is before `origin`.
 fn since(origin: Instant, moment: Instant) -> u64 {
     moment.saturating_duration_since(origin).as_nanos() as u64
 }

@@ -55,7 +55,6 @@ pub fn parse_duration(setting: &'static str, text: &str) -> Result<Duration> {
     })
 }
 
-/// Splits a text into its leading number and the unit after it.
 fn split(text: &str) -> (&str, &str) {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

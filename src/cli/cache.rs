@@ -30,7 +30,6 @@ pub(super) enum CacheCommand {
     },
 }
 
-/// The report that `--json` prints.
 #[derive(Serialize)]
 struct CacheReport<T: Serialize> {
     version: &'static str,
@@ -38,7 +37,6 @@ struct CacheReport<T: Serialize> {
     found: T,
 }
 
-/// Runs the command and prints the result.
 pub(super) fn run(command: &CacheCommand) -> Result<()> {
     match command {
         CacheCommand::Show { directory, json } => print(inspect::contents(directory)?, *json, show),

@@ -6,7 +6,6 @@ use engine::pipeline::{self, OpenReader};
 use std::sync::Arc;
 use store::io::{DelayedReader, ParallelFsModel, ParallelFsRates};
 
-/// Parses the rates of the flag.
 pub(super) fn rates(text: &str) -> Result<ParallelFsRates> {
     parse_pfs("emulate-pfs", text)
 }

@@ -52,13 +52,13 @@ pub struct JobQuestion<'a> {
 
 /// The rank of this process in its job, and how the job's ranks meet.
 pub struct FoundJob {
-    /// The rank.
+    /// The rank of this process.
     pub rank: u32,
-    /// The number of ranks.
+    /// The number of ranks of the job.
     pub world_size: u32,
     /// The number of ranks on this node, if known.
     pub local_world_size: Option<u32>,
-    /// How the ranks meet.
+    /// How the ranks wait for one another and exchange data.
     pub meeting: Arc<dyn RankMeeting>,
 }
 

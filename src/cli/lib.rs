@@ -96,7 +96,6 @@ struct LeftOutArgs {
     _words: Vec<OsString>,
 }
 
-/// The help of the dataset argument.
 const DATASET: &str = "The dataset: a directory of class directories, of files or of shards; one shard; a table of \
     files (.csv, .tsv, .jsonl, .ndjson); several shards as 'train-{000..099}.tar'; or a URL of any of these";
 

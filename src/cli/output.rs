@@ -14,7 +14,6 @@ pub(crate) fn bar(total: u64, things: &str) -> ProgressBar {
     ProgressBar::new(total).with_style(style)
 }
 
-/// Prints the result of a command to stdout, with a newline.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
@@ -24,7 +23,6 @@ pub(crate) fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Prints one JSON object to stdout.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<()> {
     print(&serde_json::to_string(value).map_err(|error| base::error::Error::Internal(error.to_string()))?)
 }
@@ -84,7 +82,6 @@ pub(crate) fn bytes(count: u64) -> String {
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
-/// Describes the cost of reading samples in compressed blocks.
 pub(crate) fn blocks(costs: &BlockCosts) -> String {
     let BlockCosts { blocks, packed_bytes, unpacked_bytes, random_read_bytes, .. } = *costs;
     let mut text =

@@ -41,7 +41,6 @@ pub(super) struct PackArgs {
     settings: Settings<PackedIndexSettings>,
 }
 
-/// The settings for the index of the source dataset.
 #[derive(Debug, Clone)]
 struct PackedIndexSettings;
 
@@ -50,7 +49,6 @@ impl TakesSettings for PackedIndexSettings {
         Some(&["index_dir", "rebuild_index", "split", "label", "class_names", "bad_shards"]);
 }
 
-/// The report that `--json` prints.
 #[derive(Serialize)]
 struct PackSummary {
     version: &'static str,
@@ -63,7 +61,6 @@ struct PackSummary {
     notices: Vec<Notice>,
 }
 
-/// The report on tar shards that `--json` prints.
 #[derive(Serialize)]
 struct TarSummary {
     version: &'static str,
@@ -72,7 +69,6 @@ struct TarSummary {
     notices: Vec<Notice>,
 }
 
-/// Packs the dataset and prints the summary.
 pub(super) fn run(args: &PackArgs) -> Result<()> {
     let contents = if args.files { Contents::Files } else { Contents::Images };
     let here = || std::thread::available_parallelism().map_or(1, usize::from);
@@ -158,7 +154,6 @@ fn describe(args: &PackArgs, summary: &PackSummary) -> String {
     lines.join("\n")
 }
 
-/// The line that counts shards of an earlier run that were packed again.
 fn again(shards: u64) -> Option<String> {
     let line =
         || format!("  rewritten    {shards} shards of an earlier run, because their files have changed");
@@ -182,7 +177,6 @@ fn describe_tars(args: &PackArgs, report: &TarReport) -> String {
     lines.join("\n")
 }
 
-/// The lines about files of the dataset that are in no packed shard.
 pub(super) fn left_out(reasons: &BTreeMap<String, Skipped>, members: u64) -> Vec<String> {
     let line = |(reason, skipped): (&String, &Skipped)| {
         format!("  skipped      {}: {reason}, e.g. {}", skipped.count, skipped.example)

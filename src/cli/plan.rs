@@ -64,7 +64,6 @@ pub(super) struct PlanArgs {
     settings: Settings<PlanSettings>,
 }
 
-/// The settings of the job's loaders on which its cost depends.
 #[derive(Debug, Clone)]
 struct PlanSettings;
 
@@ -99,33 +98,25 @@ struct PlanReport {
     batch_size: u32,
     repeats: u32,
     consume_seconds: f64,
-    /// The bytes per second of a node's network; absent if nodes do not read from each other.
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<f64>,
     assignment: String,
-    /// The price of 1000 requests to the slow tier; absent if none was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     price_per_1000: Option<f64>,
     machine: KnownRates,
-    /// The cost of reading samples in compressed blocks; absent if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     compressed: Option<BlockCosts>,
-    /// The prediction with the requested cache.
     plan: Prediction,
     /// The predictions with other caches: none, half, a terabyte more, twice as much.
     others: Vec<OtherPrediction>,
     /// The predictions for other ways to fill the cache and to store the dataset, if they change anything.
     ways: Vec<Alternative>,
-    /// The prediction with more nodes of the same kind.
     more_nodes: MoreNodes,
-    /// The prediction if nodes do not read from each other; absent if `plan` already assumes this.
     #[serde(skip_serializing_if = "Option::is_none")]
     without_peers: Option<Prediction>,
-    /// The notices about the dataset, as printed on stderr.
     notices: Vec<Notice>,
 }
 
-/// The prediction with a cache of another size.
 #[derive(Debug, Serialize)]
 struct OtherPrediction {
     /// The size as a word, relative to the requested size: "none", "half", "+1 TB" or "double".
@@ -134,10 +125,8 @@ struct OtherPrediction {
     plan: Prediction,
 }
 
-/// The prediction with more nodes.
 #[derive(Debug, Serialize)]
 struct MoreNodes {
-    /// The number of additional nodes.
     nodes: u32,
     #[serde(flatten)]
     plan: Prediction,
@@ -156,7 +145,6 @@ fn parse_rate(text: &str) -> Result<f64> {
     }
 }
 
-/// Parses a price for clap.
 fn parse_price(text: &str) -> Result<f64> {
     let price = text.trim().parse().ok().filter(|price: &f64| price.is_finite() && *price >= 0.0);
     price.ok_or_else(|| {
@@ -164,7 +152,6 @@ fn parse_price(text: &str) -> Result<f64> {
     })
 }
 
-/// Makes the predictions and prints the report.
 pub(super) fn run(args: &PlanArgs) -> Result<()> {
     let checked = args.settings.validate()?;
     let known = match (&args.rates, &args.cache, args.cache_size) {
@@ -273,11 +260,13 @@ fn job(args: &PlanArgs, index: &DatasetIndex, compressed: Option<&BlockCosts>) -
     }
 }
 
-/// The bytes of the blocks that two ranks both read because their ranges meet there, if neighbours stay together.
+/// In an order that keeps neighbouring samples together: the bytes of the blocks at the border of two ranks' ranges,
+/// which both ranks read.
 const SHARED_AT_ENDS: u64 = 100 << 20;
 
-/// The number of requests or reads for all samples by all `ranks`, in an order that keeps neighbours together. `None`
-/// if such an order also reads samples one by one, as from file systems.
+/// The number of reads or requests with which all `ranks` together read all samples, in an order that keeps
+/// neighbouring samples together. `None` if the storage is read sample by sample even in such an order, as file systems
+/// are.
 fn requests_by_blocks(index: &DatasetIndex, ranks: u64) -> Option<u64> {
     if !index.has_blocks() && !index.has_remote() {
         return None;
@@ -293,13 +282,12 @@ fn requests_by_blocks(index: &DatasetIndex, ranks: u64) -> Option<u64> {
 }
 
 impl PlanArgs {
-    /// Whether the order keeps neighbours together.
+    /// Whether the epoch's order keeps neighbouring samples together.
     fn is_by_blocks(&self) -> bool {
         self.settings.shuffle == Some(Shuffling::Blocks)
     }
 }
 
-/// Reads rates from a file: a machine, or a report that contains one as `machine`.
 fn rates(path: &Path) -> Result<Machine> {
     let bad = |message: String| Error::config("rates", format!("{}: {message}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, error))?;
@@ -367,7 +355,6 @@ fn describe(report: &PlanReport) -> String {
             report.price_per_1000.map_or("", |_| "      price")
         ),
     ]);
-    // Sort the rows by size, with the requested cache among them.
     let mut rows: Vec<(&str, &Prediction)> = others.iter().map(|other| (other.size, &other.plan)).collect();
     rows.push(("as asked", plan));
     rows.sort_by_key(|(_, plan)| plan.cache_bytes);
@@ -400,7 +387,6 @@ fn describe(report: &PlanReport) -> String {
     lines.join("\n")
 }
 
-/// Describes the gain of another terabyte of NVMe on each node.
 fn another_terabyte(plan: &Prediction, others: &[OtherPrediction]) -> String {
     let Some(more) = others.iter().find(|other| other.size == "+1 TB") else { return String::new() };
     let saved = plan.seconds - more.plan.seconds;
@@ -416,7 +402,6 @@ fn another_terabyte(plan: &Prediction, others: &[OtherPrediction]) -> String {
     format!("; another terabyte per node gains nothing: {why}")
 }
 
-/// Describes another prediction.
 fn compared(plan: &Prediction) -> String {
     let EpochCost { seconds, slow_bytes, limit, .. } = &plan.later;
     format!(
@@ -440,12 +425,10 @@ fn epoch(name: &str, cost: &EpochCost) -> String {
     )
 }
 
-/// The price of the requests of all epochs, as the last column of a row.
 fn price(plan: &Prediction, per_1000: Option<f64>) -> String {
     per_1000.map_or(String::new(), |price| format!(" {:>10.2}", price * plan.slow_requests as f64 / 1000.0))
 }
 
-/// Formats a number of requests.
 fn count(requests: u64) -> String {
     match requests {
         0..100_000 => requests.to_string(),
@@ -464,7 +447,6 @@ fn tier(rates: &TierRates) -> String {
     )
 }
 
-/// Formats a duration in a suitable unit.
 fn time(seconds: f64) -> String {
     match seconds {
         s if s < 0.1 => format!("{:.2} ms", 1e3 * s),

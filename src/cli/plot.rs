@@ -10,7 +10,6 @@ const WORK: RGBColor = RGBColor(70, 130, 180);
 const STALL: RGBColor = RGBColor(214, 96, 77);
 const TEXT: (&str, i32) = ("sans-serif", 14);
 
-/// Parses the path of a plot for clap.
 pub(super) fn svg_path(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.extension() {

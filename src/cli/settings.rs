@@ -28,7 +28,6 @@ impl<C> From<LoaderOptions> for Settings<C> {
 }
 
 impl<C> Settings<C> {
-    /// The values from the flags, including defaults.
     pub(super) fn given(&self) -> &GivenSettings {
         &self.1
     }
@@ -42,7 +41,6 @@ impl<C> Deref for Settings<C> {
     }
 }
 
-/// The settings of a command, each with its flag.
 fn flags<C: TakesSettings>() -> impl Iterator<Item = (&'static Setting, String)> {
     let included = |setting: &&Setting| C::NAMES.is_none_or(|names| names.contains(&setting.name));
     Setting::all().filter(included).filter_map(|setting| Some((setting, setting.flag_name()?)))
@@ -58,7 +56,6 @@ impl<C: TakesSettings> clap::Args for Settings<C> {
     }
 }
 
-/// Makes the flag of a setting.
 fn argument<C: TakesSettings>(setting: &'static Setting, flag: String) -> Arg {
     let doc = cli_help(&setting.doc(LoaderKind::Images), default::<C>(setting).is_some());
     let form = setting.description();
@@ -118,7 +115,6 @@ fn default<C: TakesSettings>(setting: &Setting) -> Option<String> {
     }
 }
 
-/// Parses the value of a setting.
 fn given(setting: &Setting, word: OsString) -> Result<UserValue, Error> {
     let given = match word.into_string() {
         Ok(word) => setting.parse_word(&word),

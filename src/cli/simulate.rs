@@ -68,7 +68,6 @@ struct SimulateReport {
 struct AccessReport {
     /// The mean number of uses of a sample by a node in all epochs.
     mean: f64,
-    /// The number of uses above which samples are counted.
     above: u32,
     /// The expected number of samples with more than `above` uses, by the binomial distribution.
     expected: f64,
@@ -80,13 +79,11 @@ struct AccessReport {
     random_hits: f64,
 }
 
-/// Runs the simulation and prints the report.
 pub(super) fn run(args: &SimulateArgs) -> Result<()> {
     let started = Instant::now();
     let simulation = Simulation::new(scenario(args)?)?;
     let mut policies = args.policies.clone();
     if policies.is_empty() {
-        // Skip policies that cannot be simulated here, with a note.
         policies.extend(Policy::ALL.into_iter().filter(|&policy| match simulation.can(policy) {
             Ok(()) => true,
             Err(error) => {

@@ -24,7 +24,6 @@ pub(super) struct UnpackArgs {
     json: bool,
 }
 
-/// The report that `--json` prints.
 #[derive(Serialize)]
 struct UnpackSummary {
     version: &'static str,
@@ -32,7 +31,6 @@ struct UnpackSummary {
     report: UnpackReport,
 }
 
-/// Unpacks the dataset and prints the summary.
 pub(super) fn run(args: &UnpackArgs) -> Result<()> {
     let here = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.map_or_else(here, usize::from);

@@ -1,11 +1,8 @@
 //! The resources that this process has used so far, as the kernel counts them.
 
-/// The CPU time and memory of the whole process.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ProcessUsage {
-    /// The user and system time in seconds.
     pub cpu_seconds: f64,
-    /// The largest resident set so far, in bytes.
     pub peak_rss_bytes: u64,
 }
 

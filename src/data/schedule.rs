@@ -42,10 +42,10 @@ pub enum LastBatch {
     Drop,
     /// Fill the batch with samples from the epoch's beginning. The mask marks them as padding.
     Pad,
-    /// Make the batch shorter. The remaining samples are split as evenly as possible, with more for lower ranks, and
-    /// every rank makes the same number of steps. A rank's last batch may be one sample shorter than another's. If no
-    /// sample remains for a rank, it gets one from the epoch's beginning as padding, because a mean over no samples is
-    /// NaN. With mixing, whole mixing groups of four are split.
+    /// Make the batch shorter. The remaining samples are divided among the ranks as evenly as possible, with more for
+    /// lower ranks, and every rank makes the same number of steps. A rank's last batch may be one sample shorter than
+    /// another's. If no sample remains for a rank, it gets one from the epoch's beginning as padding, because a mean
+    /// over no samples is NaN. With mixing, mixing groups of four samples are never divided.
     Partial,
 }
 
@@ -71,10 +71,11 @@ impl From<bool> for Shuffling {
 /// How the samples of a global batch are assigned to ranks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Assignment {
-    /// Rank r takes the r-th slice.
+    /// Rank r takes the r-th slice of the global batch.
     #[default]
     Order,
-    /// A rank of the sample's owner node takes the sample, if the node's ranks have space left in their batches.
+    /// A sample goes to a rank of its owner node, the node that keeps the sample, if the node's ranks have space left
+    /// in their batches.
     Locality,
     /// Like `Locality`, and ranks also get about equally many bytes. This moves no additional samples between nodes.
     EvenLocality,
@@ -82,7 +83,7 @@ pub enum Assignment {
 
 named!(Assignment: "order" => Order, "locality" => Locality, "even_locality" => EvenLocality);
 
-/// One place of a batch.
+/// One place of a batch, with the sample that is drawn for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchEntry {
     /// Index of the place in the epoch, over all batches and ranks. For padding, the index of the place that it
@@ -225,7 +226,6 @@ impl Schedule {
         })
     }
 
-    /// Returns a place by its index within the global batch of `step`.
     fn place(&self, step: u64, within: u64) -> BatchEntry {
         let len = self.order.len();
         let start = step * self.global_batch();

@@ -1,4 +1,5 @@
-//! Checkpoint state of a loader: how far an epoch has come, and whether that fits the loader at hand. Pure.
+//! Checkpoint state of a loader: how far an epoch has come, and whether the state fits the loader that resumes from it.
+//! This module does no I/O.
 //!
 //! An epoch's order is a permutation, so a position in it says everything about progress. A [`State`] stores this
 //! position and the settings that the order depends on. It counts the batches that the consumer got, never samples that
@@ -10,10 +11,10 @@ use base::error::{Error, Result};
 use base::names::NamedValue;
 use serde::{Deserialize, Serialize};
 
-/// Version of the state's fields and of the sample order. A new random number generator needs a new version, too.
+/// Version of the state's fields and of the sample order. Increase it if the random number generator changes.
 pub const VERSION: u32 = 1;
 
-/// Upper limit of a plausible global batch. A state with a larger one is damaged.
+/// Maximum global batch that is plausible. A state with a larger one is damaged.
 const LARGEST_BATCH: u64 = 1 << 40;
 
 /// Settings that determine the sample order. If they are equal, any number of ranks gets the same global batches.
@@ -27,12 +28,13 @@ pub struct OrderIdentity {
     pub epoch_size: u64,
     /// Whether the samples are shuffled.
     pub shuffle: bool,
-    /// Digest of the blocks of neighbouring samples that are shuffled, in hexadecimal; `None` if single samples are
-    /// shuffled.
+    /// Digest of the blocks of neighbouring samples, in hexadecimal, if the epoch shuffles blocks; `None` if it
+    /// shuffles single samples.
     pub blocks: Option<String>,
     /// What happens to the samples that do not fill the last global batch.
     pub last_batch: LastBatch,
-    /// Digest of the selection that an epoch draws from, in hexadecimal; `None` if every sample is drawn once.
+    /// Digest of the selection that an epoch draws its samples from, in hexadecimal; `None` if an epoch draws every
+    /// sample once.
     pub selection: Option<String>,
     /// How many times in a row each sample occurs.
     pub repeats: u32,
@@ -77,7 +79,8 @@ pub struct State {
     pub seed: u64,
     /// The index of the epoch.
     pub epoch: u64,
-    /// Number of positions of the epoch's order whose samples the consumers of all ranks have received.
+    /// Number of positions of the epoch's order that are finished: the consumers of all ranks have received their
+    /// samples.
     pub position: u64,
     /// Number of samples that all ranks together take in a step.
     pub global_batch: u64,
@@ -85,8 +88,8 @@ pub struct State {
     pub epoch_size: u64,
     /// Whether the samples are shuffled.
     pub shuffle: bool,
-    /// Digest of the blocks of neighbouring samples that are shuffled, in hexadecimal; `None` if single samples are
-    /// shuffled.
+    /// Digest of the blocks of neighbouring samples, in hexadecimal, if the epoch shuffles blocks; `None` if it
+    /// shuffles single samples.
     #[serde(default)]
     pub blocks: Option<String>,
     /// Number of ranks that the blocks are divided among.
@@ -94,7 +97,8 @@ pub struct State {
     pub shuffle_ranks: Option<u32>,
     /// What happens to the samples that do not fill the last global batch: the name of a [`LastBatch`].
     pub last_batch: String,
-    /// Digest of the selection that an epoch draws from, in hexadecimal; `None` if every sample is drawn once.
+    /// Digest of the selection that an epoch draws its samples from, in hexadecimal; `None` if an epoch draws every
+    /// sample once.
     pub selection: Option<String>,
     /// How many times in a row each sample occurs; 1 in states without this field.
     #[serde(default = "once")]
@@ -102,8 +106,8 @@ pub struct State {
     /// How images are mixed, in JSON; `None` without mixing and in states without this field.
     #[serde(default)]
     pub mix: Option<String>,
-    /// Number of failures so far in this epoch on the rank that saved the state: the one field that differs between
-    /// ranks. Each rank that resumes from the state counts them towards its `max_errors`.
+    /// Number of failures so far in this epoch on the rank that saved the state. Only this field differs between ranks.
+    /// Each rank that resumes from the state counts these failures towards its `max_errors`.
     pub errors: u64,
 }
 

@@ -1,5 +1,5 @@
-//! The settings of a loader: [`LoaderOptions`] has the requested values, [`LoaderConfig`] the resolved values for one
-//! dataset on one machine.
+//! The settings of a loader. [`LoaderOptions`] has the values that the user requested, [`LoaderConfig`] the resolved
+//! values for one dataset on one machine.
 //!
 //! All checks are made here, once, before an epoch begins, and so are all choices that depend on the dataset or the
 //! machine. [`LoaderOptions::validate`] checks everything that needs no dataset, so that no index is built in vain.
@@ -77,8 +77,8 @@ pub enum OnError {
     /// The batch that would hold the sample is not delivered; its first failure is raised instead.
     #[default]
     Raise,
-    /// Another sample replaces it, chosen by (dataset, seed, epoch, position) alone. Batches stay full, and every rank
-    /// and every run chooses the same substitute, whose id is in `sample_ids`.
+    /// Another sample replaces it. The choice depends only on dataset, seed, epoch and position, so every rank and
+    /// every run chooses the same substitute. Batches stay full, and `sample_ids` has the id of the substitute.
     Skip,
     /// The image is all zeros and its mask bit is false.
     Zero,
@@ -98,7 +98,7 @@ pub struct LoaderConfig {
     /// The blocks of neighbouring samples (`NeighbourBlocks`) that are read together; `None` if samples are read one by
     /// one.
     pub neighbour_blocks: Option<Arc<NeighbourBlocks>>,
-    /// Number of ranks that `shuffle="blocks"` divides blocks among; `None` for the current number of ranks.
+    /// Number of ranks that `shuffle="blocks"` divides the blocks among; `None` for the current number of ranks.
     pub shuffle_ranks: Option<u32>,
     /// Policy for the samples that do not fill the last batch.
     pub last_batch: LastBatch,
@@ -134,15 +134,15 @@ pub struct LoaderConfig {
     pub label_columns: Arc<Vec<SampleColumn>>,
     /// Number of decoding threads.
     pub threads: usize,
-    /// Largest share of the node's processors that the threads use; `None` for no limit.
+    /// Maximum share of the node's processors that the threads use; `None` for no limit.
     pub cpu: Option<CpuShare>,
     /// The interface that reads files.
     pub io: IoChoice,
     /// Whether reads bypass the page cache.
     pub direct: Direct,
-    /// Largest number of reads in flight.
+    /// Maximum number of reads in flight.
     pub queue_depth: usize,
-    /// The tiers that keep copies; `None` without a cache.
+    /// The tiers (RAM, disk) that keep copies of samples; `None` without a cache.
     pub cache: Option<CacheOptions>,
     /// Policy for JPEGs with damage inside their coded data.
     pub damaged: Damaged,
@@ -150,14 +150,14 @@ pub struct LoaderConfig {
     pub orientation: Orientation,
     /// Policy for samples that fail.
     pub on_error: OnError,
-    /// Largest number of failures in an epoch; `None` for no limit.
+    /// Maximum number of failures in an epoch; `None` for no limit.
     pub max_errors: Option<u64>,
     /// Number of pixels above which an image is refused.
     pub max_pixels: u64,
     /// Sizes of the memory pools.
     pub pools: Pools,
-    /// Largest size of the cache of JPEG row starts, in bytes. Decoding finds the row starts, and later epochs use
-    /// them.
+    /// Maximum size in bytes of the cache of JPEG row starts. Decoding a JPEG finds the positions where its rows of
+    /// blocks start, and later epochs use them to skip parts of the file.
     pub row_bytes: usize,
     /// Configurations for later epochs with other image sizes, each with its first epoch, in order.
     pub later: Vec<(u64, LoaderConfig)>,
@@ -219,7 +219,6 @@ impl LoaderOptions {
         self.validate()?.check(index)
     }
 
-    /// Returns the fields of the batches, and their layout in a batch.
     fn fields(
         &self,
         asked: Option<&RequestedFields<'_>>,
@@ -255,8 +254,7 @@ impl LoaderOptions {
         }
     }
 
-    /// Returns the reason why cached copies of these fields' samples stay in their storage format; `None` if they may
-    /// be converted.
+    /// Returns why cached copies must stay in the storage format of the dataset; `None` if they may be converted.
     fn no_forms(&self, fields: &Fields, device: Device, decoder: GpuDecoder) -> Option<NoForms> {
         let no = |why, is_impossible| Some(NoForms { why, is_impossible });
         if self.decoded && !fields.is_image_alone() {
@@ -278,7 +276,7 @@ impl LoaderOptions {
 }
 
 impl LoaderConfig {
-    /// Returns the largest number of bytes that are read for a sample of `length` bytes.
+    /// Returns the maximum number of bytes that are read for a sample of `length` bytes.
     pub fn most_bytes(&self, length: u32) -> u32 {
         pools::most_read(length, self.cache.is_some())
     }
@@ -310,7 +308,7 @@ impl CheckedOptions<'_> {
         }
     }
 
-    /// Checks everything that can be wrong for this dataset, and chooses all values that the user did not set.
+    /// Checks the options against this dataset, and chooses all values that the user did not set.
     ///
     /// # Errors
     /// [`Error::Config`] for a `memory` too small for this dataset, and for fields, labels and weights that do not fit
@@ -350,7 +348,6 @@ impl CheckedOptions<'_> {
     }
 }
 
-/// The parts of a configuration that are the same for all image sizes.
 struct SizeIndependent {
     neighbour_blocks: Option<Arc<NeighbourBlocks>>,
     selection: Arc<Selection>,
@@ -358,10 +355,6 @@ struct SizeIndependent {
 }
 
 impl LoaderOptions {
-    /// Resolves the options for epochs with these `images`.
-    ///
-    /// # Errors
-    /// The errors of [`CheckedOptions::check`].
     fn sized(
         &self,
         asked: Option<&RequestedFields<'_>>,
@@ -371,7 +364,7 @@ impl LoaderOptions {
     ) -> Result<LoaderConfig> {
         let options = self;
         let ranks = options.local_world_size.unwrap_or(1);
-        // One thread is enough for bytes that are only passed on.
+        // Bytes that are passed on without decoding need only one thread.
         let processors = || if options.decoded { share::processors(ranks) } else { 1 };
         let threads = options.threads.map_or_else(processors, |threads| threads as usize);
         let cpu = options.cpu.map(|share| CpuShare::new(share, ranks));

@@ -185,7 +185,6 @@ impl Batches {
 #[pyclass(frozen, module = "foreload", name = "Batch")]
 pub(super) struct PyBatch {
     batch: batch::Batch,
-    /// The pipeline, which has the configuration of the fields.
     pipeline: SharedPipeline,
 }
 
@@ -194,7 +193,6 @@ impl PyBatch {
         self.pipeline.config()
     }
 
-    /// Returns the error for a name that no field has.
     fn no_field(&self, name: &str) -> PyErr {
         if self.batch.is_encoded() {
             return PyKeyError::new_err("a batch of files has no fields: use batch.files");
@@ -228,7 +226,6 @@ impl PyBatch {
         Err(PyTypeError::new_err(message))
     }
 
-    /// Returns which samples have an optional field.
     fn presence(&self, name: &str) -> PyResult<batch::Tensor> {
         self.config().present(&self.batch, name).ok_or_else(|| {
             match self.keys().iter().any(|key| key == name) {
@@ -240,7 +237,6 @@ impl PyBatch {
         })
     }
 
-    /// Converts a field to Python objects: tensors, lists, or a tuple with one object for each view.
     fn converted<'py>(&self, py: Python<'py>, field: FieldValue) -> PyResult<Bound<'py, PyAny>> {
         match field {
             FieldValue::Tensor(tensor) => Ok(PyTensor::from(tensor).into_pyobject(py)?.into_any()),
@@ -274,7 +270,8 @@ impl PyBatch {
         }
     }
 
-    /// Returns the error of a sample with well-formed JSON that Python cannot read: too deep, or a number too long.
+    /// Returns the error for a sample whose JSON is well-formed but that Python cannot read, because it is nested too
+    /// deep or has a number with too many digits.
     fn unreadable(&self, py: Python<'_>, place: usize, error: PyErr) -> PyErr {
         let ids = self.batch.sample_ids();
         let ids = ids.read().unwrap_or_default();

@@ -6,8 +6,6 @@ use pyo3::types::{IntoPyDict, PyDict};
 use store::peers::PeerValue;
 use store::tier::{Cache, CacheStats};
 
-/// Returns the requests to each node since the cache was opened, by node name, and the counters of the requests that
-/// this process served.
 pub(super) fn peer_stats<'py>(py: Python<'py>, cache: Option<&Cache>) -> PyResult<Bound<'py, PyDict>> {
     let nodes = PyDict::new(py);
     for (name, peer) in cache.map(Cache::peers).unwrap_or_default() {
@@ -28,7 +26,6 @@ pub(super) fn peer_stats<'py>(py: Python<'py>, cache: Option<&Cache>) -> PyResul
     Ok(dict)
 }
 
-/// Returns the counters of the source, and the counters of each tier by name.
 pub(super) fn cache_stats<'py>(
     py: Python<'py>,
     cache: &CacheStats,

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The number of times that [`end`] raises `SystemExit` in the running calls, and how long it waits after each time. A
-/// call that waits inside of C code, for example an iterator over an empty queue, notices the exit only when the C code
+/// [`end`] raises `SystemExit` in the running calls up to this many times, and waits `END_WAIT` after each time. A call
+/// that waits inside of C code, for example an iterator over an empty queue, sees the exception only when the C code
 /// returns.
 const END_WAITS: usize = 20;
 const END_WAIT: Duration = Duration::from_millis(100);
@@ -27,7 +27,6 @@ static CALLS: AtomicPtr<Calls> = AtomicPtr::new(null_mut());
 #[derive(Default)]
 struct Calls {
     state: Mutex<CallState>,
-    /// Signalled whenever a call has ended.
     fewer: Condvar,
 }
 
@@ -96,11 +95,10 @@ impl Drop for RunningCall {
 pub(super) fn call<T>(act: impl for<'py> FnOnce(Python<'py>) -> Result<T>) -> Result<T> {
     let ending = || Err(Error::Unavailable("the interpreter is ending".into()));
     let Some(_running) = RunningCall::begin() else { return ending() };
-    // A thread that was not attached yet got no `SystemExit`, so check again.
+    // If `end` ran before this thread was attached, the thread got no `SystemExit`. So check again.
     Python::try_attach(|py| if has_ended() { ending() } else { act(py) }).unwrap_or_else(ending)
 }
 
-/// Whether the interpreter is ending, so that calls fail.
 pub(super) fn has_ended() -> bool {
     Calls::get().state().ended
 }

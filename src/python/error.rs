@@ -72,7 +72,6 @@ pub(super) fn no_labels(index: &DatasetIndex) -> PyErr {
     PyAttributeError::new_err(format!("the dataset has no labels: {}", index.to_label()))
 }
 
-/// Turns the error of `result` into a Python exception.
 pub(super) fn raise<T>(py: Python<'_>, result: crate::Result<T>) -> PyResult<T> {
     result.map_err(|error| to_python(py, &error))
 }

@@ -68,7 +68,6 @@ mod _core {
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 
-    /// Returns the names of a type's values.
     fn names<T: NamedValue>(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
         PyTuple::new(py, T::NAMES.iter().map(|(name, _)| *name))
     }
@@ -107,7 +106,8 @@ fn is_random(py: Python<'_>, transforms: &str) -> PyResult<bool> {
     error::raise(py, compiled(transforms)).map(|recipe| recipe.is_random())
 }
 
-/// Compiles a list of transforms. The results of the callers depend on no other setting.
+/// Compiles a list of transforms with the default memory format and fidelity, on which no result of the callers
+/// depends.
 fn compiled(transforms: &str) -> Result<Recipe> {
     Recipe::new(&Transforms::from_json(transforms)?, MemoryFormat::default(), Fidelity::default())
 }

@@ -18,17 +18,14 @@ pub(super) struct PythonMeeting {
 }
 
 impl PythonMeeting {
-    /// Makes the meeting for a loader's argument `peers`.
     pub(super) fn new(peers: &Bound<'_, PyAny>) -> PyResult<Arc<Self>> {
         Ok(Self::of(peers.py().import("foreload._peers")?.getattr("Meetings")?.call1((peers,))?))
     }
 
-    /// Wraps an object that `foreload._peers` has made.
     fn of(meetings: Bound<'_, PyAny>) -> Arc<Self> {
         Arc::new(Self { meetings: meetings.unbind(), raised: Mutex::default() })
     }
 
-    /// Returns the exception that ended the latest meeting.
     pub(super) fn take_raised(&self) -> Option<PyErr> {
         self.raised.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -95,7 +92,6 @@ impl FindsJob for PythonJob {
     }
 }
 
-/// Returns the command that runs `foreload` with this process's interpreter and module.
 pub(super) fn own_command(py: Python<'_>) -> PyResult<Vec<OsString>> {
     py.import("foreload._command")?.getattr("own_command")?.call0()?.extract()
 }

@@ -16,7 +16,6 @@ use stream::{
 /// Pause after an iterator has returned None.
 const NOTHING_NOW: Duration = Duration::from_millis(1);
 
-/// A Python iterator as a source.
 pub(super) struct PythonSource {
     name: String,
     object: Py<PyAny>,
@@ -25,13 +24,12 @@ pub(super) struct PythonSource {
     acknowledges: bool,
     most: u32,
     share: RankShare,
-    /// Index of the next sample without a key.
     next: u64,
 }
 
 impl PythonSource {
-    /// Makes the source of the iterable `object`. Its methods `seek` and `acknowledge`, if any, show whether it can
-    /// replay and acknowledge samples.
+    /// Makes the source of the iterable `object`. The source can replay samples if `object` has a method `seek`, and
+    /// can acknowledge samples if it has a method `acknowledge`.
     ///
     /// # Errors
     /// [`Error::Config`] for an object that is not iterable.
@@ -110,7 +108,6 @@ impl PythonSource {
     }
 
     fn raised(&self, py: Python<'_>, error: &PyErr) -> Error {
-        // The traceback helps the author of the iterator.
         show(py, error);
         Error::Unavailable(format!("the iterator of stream {:?} raised {error}", self.name))
     }
@@ -123,7 +120,6 @@ impl PythonSource {
     }
 }
 
-/// Returns the members of a dict, by name.
 fn members_of(sample: &Bound<'_, PyDict>) -> Result<Vec<(String, Vec<u8>)>, String> {
     let member = |(name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
         let name = name.str().map_err(|error| error.to_string())?.to_string_lossy().into_owned();
@@ -215,8 +211,8 @@ impl StreamSource for PythonSource {
                 into.extend(next);
                 Ok(Received::More)
             }
-            // The interpreter is ending. This is neither an end nor an error of the stream: one of the user's threads
-            // may wait for more samples until the thread itself is ended.
+            // The interpreter is ending. Report neither an end nor an error of the stream, because a thread of the user
+            // may still wait for samples.
             Err(_) if has_ended() => {
                 std::thread::sleep(NOTHING_NOW);
                 Ok(Received::More)
@@ -260,11 +256,9 @@ impl StreamSource for PythonSource {
     }
 }
 
-/// The user's function that scores samples.
 pub(super) struct PythonScore(Py<PyAny>);
 
 impl PythonScore {
-    /// Makes the scoring function for the stream.
     pub(super) fn shared(function: Py<PyAny>) -> Arc<ScoreFunction> {
         let score = Self(function);
         Arc::new(move |record| score.of(record))

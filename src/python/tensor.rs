@@ -21,7 +21,7 @@ use std::sync::{Mutex, PoisonError};
 #[pyclass(frozen, module = "foreload", name = "Tensor")]
 pub(super) struct PyTensor {
     tensor: batch::Tensor,
-    /// The lease to the legacy default stream, for users of the CUDA array interface.
+    /// Keeps the tensor leased to the legacy default stream, for users of the CUDA array interface.
     stream_use: Mutex<Option<StreamUse>>,
 }
 
@@ -147,7 +147,6 @@ impl PyTensor {
 }
 
 impl PyTensor {
-    /// Returns the common part of the array interfaces of NumPy and CUDA.
     fn interface<'py>(&self, py: Python<'py>, typestr: &str) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
         dict.set_item("shape", self.shape(py)?)?;
@@ -158,7 +157,6 @@ impl PyTensor {
         Ok(dict)
     }
 
-    /// Whether a consumer with these arguments must get a copy in host memory.
     fn must_copy(&self, dl_device: Option<(i32, i32)>, copy: Option<bool>) -> PyResult<bool> {
         let own = self.__dlpack_device__();
         let to_host = dl_device == Some((dlpack::DEVICE_CPU, 0));
@@ -202,7 +200,6 @@ impl PyTensor {
     }
 }
 
-/// Returns the array interface's name of an element type, if it has one.
 fn typestr(element: Element) -> Option<&'static str> {
     match element {
         Element::F32 => Some("<f4"),
@@ -221,7 +218,7 @@ fn typestr(element: Element) -> Option<&'static str> {
     }
 }
 
-/// A pointer that is returned from a section without the GIL.
+/// A pointer that may leave a section without the GIL, although raw pointers are not `Send`.
 struct Address(*mut std::ffi::c_void);
 
 // SAFETY: the pointer is the only owner of its tensor, which may be freed on any thread.

@@ -1,5 +1,4 @@
-//! Which node uses which sample when: sample sizes, the order of every epoch, and the part of the epoch that each node
-//! takes.
+//! Which node uses which sample when: sample sizes, the order of every epoch, and the samples of each node.
 
 use super::nodes;
 use super::scenario::{DatasetSpec, Scenario};
@@ -13,16 +12,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[derive(Debug)]
 pub struct Sizes {
     samples: u64,
-    /// Size of each sample; empty if all are equal.
     table: Vec<u32>,
     mean: f64,
 }
 
-/// Number of sizes that a thread draws at a time.
 const SIZES_AT_ONCE: usize = 65_536;
 
 impl Sizes {
-    /// Draws the sizes of a scenario: normally distributed, one random number per sample, at least a tenth of the mean.
+    /// Draws the sizes from a normal distribution with the mean and standard deviation of `dataset`. No size is less
+    /// than a tenth of the mean.
     pub fn normal(dataset: &DatasetSpec) -> Self {
         let (samples, mean, sigma) = (dataset.samples, dataset.mean.0, dataset.sigma.0);
         if sigma == 0.0 {
@@ -50,7 +48,7 @@ impl Sizes {
         Self { samples, table: Vec::new(), mean: bytes }
     }
 
-    /// Takes the sizes of a real dataset's samples.
+    /// Returns the sizes of the samples of a real dataset.
     pub fn of_index(index: &DatasetIndex) -> Self {
         Self::of_table((0..index.len()).map(|sample| index.extent(sample).length).collect())
     }
@@ -84,7 +82,8 @@ impl Sizes {
     }
 }
 
-/// The orders of all epochs, divided into steps and nodes as in the pipeline. The incomplete last batch is dropped.
+/// The sample orders of all epochs, divided into steps and nodes in the same way as the loader's pipeline does. The
+/// incomplete last batch of an epoch is dropped.
 #[derive(Debug)]
 pub struct AccessSchedule {
     orders: Vec<Order>,
@@ -95,15 +94,16 @@ pub struct AccessSchedule {
     global_batch: u64,
 }
 
-/// A node's use of a sample at a place of a global batch.
+/// One use of a sample by a node: an entry of the node's part of a global batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeUse {
-    /// Step of the epoch.
+    /// Index of the step in the epoch.
     pub step: u64,
-    /// The sample.
+    /// Index of the sample in the dataset.
     pub sample: u64,
-    /// Whether the node keeps the sample for all nodes after this use. This is true for exactly one repeat of a sample.
-    /// The number of that repeat rotates from sample to sample, so that all nodes keep equally many samples.
+    /// Whether the node caches the sample for all nodes after this use. If a sample occurs several times in a global
+    /// batch (setting `repeats`), this is true for one of the repeats. The chosen repeat rotates from sample to sample,
+    /// so that all nodes cache equally many samples.
     pub keeps: bool,
     /// Whether the node has used the sample earlier in this step, so that it still has the bytes.
     pub again: bool,
@@ -147,8 +147,8 @@ impl AccessSchedule {
         self.orders.len() as u64
     }
 
-    /// Returns the uses of all nodes in a step of an epoch as (place in the global batch, sample). The place determines
-    /// the node. They are in the epoch's order, so that repeats of a sample are consecutive.
+    /// Returns the uses of all nodes in a step as pairs of (place in the global batch, sample), in the order of the
+    /// epoch. The place determines the node. Repeats of a sample are consecutive.
     pub fn of_step(&self, epoch: u64, step: u64) -> impl Iterator<Item = (usize, u32)> + '_ {
         let (order, first) = (&self.orders[epoch as usize], step * self.global_batch);
         (first..first + self.global_batch).map(move |position| {
@@ -166,8 +166,8 @@ impl AccessSchedule {
             (first..first + self.node_batch).map(move |place| {
                 let position = self.spread.position(place);
                 let (draw, repeat) = (position / self.repeats, position % self.repeats);
-                // An earlier repeat has a lower place, so it is this node's if its place is not before the node's
-                // first.
+                // The previous repeat has a lower place. If that place is at or after this node's first place, this
+                // node has already used the sample.
                 let again = repeat > 0 && position > batch && self.spread.place(position - 1) >= first;
                 NodeUse { step, sample: order.sample(position), keeps: repeat == draw % self.repeats, again }
             })
@@ -183,22 +183,23 @@ impl AccessSchedule {
     }
 }
 
-/// Next use of a sample that is never used again.
+/// Value of [`AccessTrace::next`] for a sample that is never used again.
 pub const NEVER: u32 = u32::MAX;
 
-/// Value in `next` for an access whose sample was used earlier in the same step. The node already has the bytes.
+/// Value of [`AccessTrace::next`] for an access whose sample was used earlier in the same step, so that the node
+/// already has the bytes.
 const AGAIN: u32 = u32::MAX - 1;
 
-/// One node's accesses, numbered from 0 through all epochs. The samples of the node also have numbers (*ids*), so that
-/// caches can use tables instead of maps.
+/// One node's accesses to samples, numbered from 0 through all epochs. Each sample that the node uses has an *id* (its
+/// index in a table of these samples), so that caches can use tables instead of maps.
 #[derive(Debug)]
 pub struct AccessTrace {
     /// For each access: the id of the sample.
     pub ids: Vec<u32>,
-    /// For each access: the next access to the same sample in a later step, or [`NEVER`]. Meaningless for accesses that
-    /// use a sample [again](AccessTrace::is_again).
+    /// For each access: the next access to the same sample in a later step, or [`NEVER`]. Undefined if
+    /// [`AccessTrace::is_again`] is true for the access.
     pub next: Vec<u32>,
-    /// For each id: the sample.
+    /// For each id: the index of the sample in the dataset.
     pub samples: Vec<u32>,
     /// For each id: the size of the sample in bytes.
     pub bytes: Vec<f32>,
@@ -252,19 +253,19 @@ impl AccessTrace {
         trace
     }
 
-    /// Whether the node already has the sample's bytes, because an earlier access of the same step used the sample.
+    /// Whether an earlier access of the same step used the sample, so that the node already has the bytes.
     pub fn is_again(&self, access: usize) -> bool {
         self.next[access] == AGAIN
     }
 
-    /// Returns the step of an access, counted through all epochs.
+    /// Returns the index of the step of an access, counted through all epochs.
     pub fn step(&self, access: usize) -> u64 {
         access as u64 / self.batch
     }
 }
 
-/// For each sample: the first step in which any node has a cached copy, and the cache that holds this copy. Several
-/// threads fill this table concurrently.
+/// A table with an entry for each sample: the first step in which any node has a cached copy, and the cache that holds
+/// this copy. Several threads fill the table concurrently.
 #[derive(Debug)]
 pub struct PublishedCopies(Vec<AtomicU32>);
 
@@ -273,7 +274,7 @@ pub struct PublishedCopies(Vec<AtomicU32>);
 pub struct CachedCopy {
     /// First step in which the copy can be read.
     pub step: u64,
-    /// Cache that holds the copy.
+    /// Index of the cache, in the scenario's order.
     pub cache: u8,
 }
 
@@ -283,7 +284,7 @@ impl PublishedCopies {
         Self((0..samples).map(|_| AtomicU32::new(u32::MAX)).collect())
     }
 
-    /// Records a copy of `sample`, unless there is an earlier one.
+    /// Records a copy of `sample`, unless an earlier copy was recorded.
     pub fn publish(&self, sample: u32, copy: CachedCopy) {
         let word = (copy.step.min(LAST_STEP) as u32) << 3 | u32::from(copy.cache);
         self.0[sample as usize].fetch_min(word, Ordering::Relaxed);
@@ -297,5 +298,5 @@ impl PublishedCopies {
     }
 }
 
-/// Last step that fits into the word. A copy that is cached later is never read.
+/// Maximum step that fits into the word. A copy with a later step counts as absent.
 const LAST_STEP: u64 = (1 << 29) - 1;

@@ -1,4 +1,5 @@
-//! Caches of one node, simulated access by access: LRU, never-evict, Belady, and the plan of [`store::tier::plan`].
+//! Caches of one node, simulated access by access: LRU, never-evict, Belady, and Foreload's own (by
+//! [`store::tier::plan`]).
 
 use super::access::{AccessTrace, NEVER};
 use super::scenario::Scenario;
@@ -7,12 +8,12 @@ use store::tier::plan::{Admission, GroupId, RetentionRule, TierPlan};
 
 /// A cache that one node fills with the samples that it reads.
 pub trait NodeCache {
-    /// Processes access `access`: decides which samples are kept and evicted. Returns the cache that has the sample, or
-    /// `None` if the sample comes from the slow tier.
+    /// Processes the access with index `access`: decides which samples are kept and evicted. Returns the index of the
+    /// cache that has the sample, or `None` if the sample comes from the slow tier.
     fn access(&mut self, trace: &AccessTrace, access: usize) -> Option<u8>;
 }
 
-/// Free space in a node's caches, the preferred cache first.
+/// Free space in each cache of a node, the preferred cache first.
 #[derive(Debug, Clone)]
 pub struct CacheSpace {
     free: Vec<f64>,
@@ -30,19 +31,18 @@ impl CacheSpace {
         Self { largest: capacities.iter().copied().fold(0.0, f64::max), free: capacities }
     }
 
-    /// Puts `bytes` into the first cache with enough space.
+    /// Puts `bytes` into the first cache with enough space. Returns the index of that cache.
     pub fn put(&mut self, bytes: f64) -> Option<u8> {
         let cache = self.free.iter().position(|free| *free >= bytes)?;
         self.free[cache] -= bytes;
         Some(cache as u8)
     }
 
-    /// Frees `bytes` of a cache.
+    /// Gives `bytes` of a cache back to the free space.
     pub fn take(&mut self, cache: u8, bytes: f64) {
         self.free[usize::from(cache)] += bytes;
     }
 
-    /// Whether some cache could hold `bytes` if it were empty.
     fn fits(&self, bytes: f64) -> bool {
         bytes <= self.largest
     }
@@ -52,7 +52,6 @@ impl CacheSpace {
     }
 }
 
-/// Marks a sample that no cache holds.
 const NOT_CACHED: u8 = u8::MAX;
 
 fn held(place: u8) -> Option<u8> {
@@ -89,9 +88,8 @@ impl NodeCache for NeverEvict {
 pub struct Lru {
     space: CacheSpace,
     places: Vec<u8>,
-    /// For each id: the last access to the sample.
     used: Vec<u32>,
-    /// Oldest access whose sample might still be in a cache.
+    /// The accesses before this one need no search: their samples were evicted, or have been used again since.
     oldest: usize,
 }
 
@@ -135,9 +133,9 @@ impl NodeCache for Lru {
 pub struct Belady {
     space: CacheSpace,
     places: Vec<u8>,
-    /// Next use of each cached sample, by id.
     next: Vec<u32>,
-    /// Pairs of (next use, id), the most distant on top. Outdated entries are skipped.
+    /// Pairs of (next use, id), the most distant on top. A pair is outdated, and skipped, if the sample is no longer
+    /// cached or has another next use now.
     farthest: BinaryHeap<(u32, u32)>,
 }
 
@@ -152,7 +150,8 @@ impl Belady {
         self.space.take(std::mem::replace(&mut self.places[id], NOT_CACHED), f64::from(bytes));
     }
 
-    /// Frees space for a sample of `bytes` whose next use is `next`. Fails unless enough samples have later uses.
+    /// Evicts samples until `bytes` fit. Returns false if the sample with the most distant next use is used before
+    /// `next`.
     fn make_space(&mut self, trace: &AccessTrace, bytes: f64, next: u32) -> bool {
         while !self.space.has_space(bytes) {
             let Some(&(when, id)) = self.farthest.peek() else { return false };
@@ -190,7 +189,7 @@ impl NodeCache for Belady {
     }
 }
 
-/// Foreload's cache: it follows the decisions of [`TierPlan`], which evicts whole groups.
+/// Foreload's cache: it follows the decisions of [`TierPlan`], which evicts samples in groups.
 #[derive(Debug)]
 pub struct PlannedCache {
     plan: TierPlan,
@@ -200,17 +199,15 @@ pub struct PlannedCache {
     /// For each id: the group, the batch number and the cache of the sample.
     places: Vec<(GroupId, u32, u8)>,
     batches: BTreeMap<GroupId, GroupBytes>,
-    /// Number of batches (`GroupBytes`) made so far.
     made: u32,
     written: f64,
 }
 
-/// The samples of one group that are in the caches. If the group is evicted and later gets samples again, it gets a new
-/// number.
+/// The samples of one group that are in the caches. If the group is evicted and gets samples again later, it gets a new
+/// `number`, so that entries of `places` with the old number are ignored.
 #[derive(Debug)]
 struct GroupBytes {
     number: u32,
-    /// Number of bytes in each cache.
     bytes: Vec<f64>,
 }
 
@@ -242,8 +239,8 @@ impl PlannedCache {
         held(cache).filter(|_| self.batches.get(&group).is_some_and(|batch| batch.number == number))
     }
 
-    /// Puts a sample into the first cache with enough space, or else into the cache with the most space, because the
-    /// plan counts all caches together.
+    /// Puts a sample into the first cache with enough space. If no cache has enough, takes the cache with the most free
+    /// space, because the plan considers only the sum of all caches.
     fn put(&mut self, id: usize, group: GroupId, bytes: f64) {
         let free = |cache: &usize| self.capacities[*cache] - self.used[*cache];
         let caches = 0..self.capacities.len();
@@ -269,8 +266,8 @@ impl NodeCache for PlannedCache {
     fn access(&mut self, trace: &AccessTrace, access: usize) -> Option<u8> {
         let id = trace.ids[access] as usize;
         let found = self.find(id);
-        // Samples that are kept for ever are stored only once. Under any other rule, a sample moves to the group of its
-        // next use.
+        // With [`RetentionRule::Keep`], a sample is stored only once. Under any other rule, each use moves the sample
+        // to the group of its next use.
         if found.is_none() || self.rule != RetentionRule::Keep {
             let next = Some(trace.next[access]).filter(|next| *next != NEVER).map(u64::from);
             let bytes = f64::from(trace.bytes[id]);

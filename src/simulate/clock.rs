@@ -19,22 +19,23 @@ use super::traffic::{ByteSource, TrafficTable};
 /// How a policy reads samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadMode {
-    /// Without waiting: every sample is available when it is needed.
+    /// Reading takes no time: every sample is available when it is needed.
     Perfect,
-    /// One sample after another, and no sample before its step. The staging threads share only the preprocessing.
+    /// One sample after another, each sample during its own step. The staging threads share only the preprocessing.
     OnDemand,
     /// The staging threads read ahead up to the size of the staging buffer.
     Ahead,
-    /// Like `Ahead`, but the threads of the caches also read the slow tier.
+    /// Like `Ahead`, but the threads that fill the caches also read the slow tier.
     AllAhead,
 }
 
-/// Returns the time at which each cell (one or more steps) ends, in seconds from the start.
+/// Returns the time at which each cell ends, in seconds from the start. A cell is one or more steps, see
+/// [`super::traffic::TrafficCells`].
 pub fn ends(scenario: &Scenario, traffic: &TrafficTable, reading: ReadMode) -> Vec<f64> {
     let model = ClockModel::new(scenario, traffic, reading);
     let mut ends: Vec<f64> = Vec::with_capacity(traffic.cells.count());
     let mut staged = vec![0.0f64; traffic.nodes()];
-    // Time at which the slow tier has delivered everything requested so far.
+    // The time at which the slow tier has delivered everything requested so far.
     let mut given = 0.0f64;
     for cell in 0..traffic.cells.count() {
         let before = ends.last().copied().unwrap_or(0.0);
@@ -60,19 +61,16 @@ pub fn ends(scenario: &Scenario, traffic: &TrafficTable, reading: ReadMode) -> V
     ends
 }
 
-/// Rates of one thread by source, computed once.
 struct ClockModel<'a> {
     traffic: &'a TrafficTable,
     reading: ReadMode,
     /// Number of cells that fit into the staging buffer, at least 1.
     depth: usize,
     staging_threads: f64,
-    /// Number of threads that can read the slow tier.
     slow_threads: f64,
     preprocess: f64,
-    /// Rate of a node's network in each direction.
     network: Option<f64>,
-    /// For each cache, local or of other nodes: the seconds that one thread needs for a byte.
+    /// Pairs of a cache (local, or on other nodes) and the seconds that one thread needs to read a byte from it.
     cached: Vec<(ByteSource, f64)>,
 }
 
@@ -101,8 +99,8 @@ impl<'a> ClockModel<'a> {
         }
     }
 
-    /// Returns the seconds that the threads of `node` need for its samples in `cell`. `share` is the rate at which one
-    /// thread reads the slow tier.
+    /// Returns the seconds that the threads of `node` need for their samples in `cell`. `share` is the rate at which
+    /// one thread reads the slow tier.
     fn seconds(&self, node: usize, cell: usize, bytes: f64, share: f64) -> f64 {
         let slow = self.traffic.bytes(node, cell, ByteSource::Slow);
         let cached = || -> f64 {
@@ -116,8 +114,8 @@ impl<'a> ClockModel<'a> {
             ReadMode::OnDemand => slow / share + bytes * self.preprocess / self.staging_threads,
             ReadMode::Ahead | ReadMode::AllAhead => {
                 let (slow, cached) = (slow * (1.0 / share).max(self.preprocess), cached());
-                // Helper threads only read the slow tier. The staging threads do all other work, and also read the slow
-                // tier.
+                // The threads of the caches only read the slow tier. The staging threads do all other work, and read
+                // the slow tier too.
                 let network = self.network.map_or(0.0, |rate| {
                     self.traffic.received(node, cell).max(self.traffic.sent(node, cell)) / rate
                 });
@@ -127,7 +125,6 @@ impl<'a> ClockModel<'a> {
     }
 }
 
-/// Returns the number of cells that fit into the staging buffer.
 fn depth(scenario: &Scenario, traffic: &TrafficTable) -> usize {
     let cells = traffic.cells.per_epoch as usize;
     let first: f64 = (0..cells).map(|cell| traffic.all_bytes(0, cell)).sum();

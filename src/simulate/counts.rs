@@ -1,5 +1,6 @@
 //! How often a node uses a sample: the binomial distribution on which placement by frequency is based (Dryden et al.,
-//! SC'21, section 3). With `repeats`, a node uses as few samples in an epoch as one of `repeats` nodes without repeats.
+//! SC'21, section 3). If each sample occurs `repeats` times in a global batch, a node uses as few samples per epoch as
+//! one of `repeats` nodes would without repeats.
 
 use super::access::{AccessSchedule, Sizes};
 
@@ -19,19 +20,20 @@ pub fn distribution(epochs: u32, nodes: u32) -> Vec<f64> {
     probabilities
 }
 
-/// Returns the expected number of samples, of `samples`, that a node uses more than `above` times.
+/// Returns the expected number of samples that a node uses more than `above` times in `epochs` epochs, for a dataset of
+/// `samples` samples.
 pub fn expected_above(epochs: u32, nodes: u32, samples: u64, above: u32) -> f64 {
     let more: f64 = distribution(epochs, nodes).iter().skip(above as usize + 1).sum();
     more * samples as f64
 }
 
-/// Returns how many samples the first node uses more than `above` times in this schedule.
+/// Returns the number of samples that the first node uses more than `above` times in this schedule.
 pub fn counted_above(accesses: &AccessSchedule, sizes: &Sizes, above: u32) -> u64 {
     accesses.trace(0, sizes).uses.iter().filter(|&&uses| uses > above).count() as u64
 }
 
-/// Returns the hit rate of a node whose cache holds the fraction `cached` of the dataset, if these are the samples that
-/// the node uses most often. With randomly chosen samples, the hit rate would be `cached`.
+/// Returns the hit rate of a node that caches the samples that it uses most often, as many as make up the fraction
+/// `cached` of the dataset. For comparison: with randomly chosen samples, the hit rate is `cached`.
 pub fn frequency_hits(epochs: u32, nodes: u32, cached: f64) -> f64 {
     let (mut left, mut hits) = (cached.clamp(0.0, 1.0), 0.0);
     for (uses, probability) in distribution(epochs, nodes).into_iter().enumerate().rev() {

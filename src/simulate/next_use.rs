@@ -1,6 +1,7 @@
 //! Caches that keep the samples that their own node uses soonest. Other nodes can read these samples.
 //!
-//! The node that holds a sample changes from step to step, so all nodes' accesses are in memory at once.
+//! The nodes that hold a sample change from step to step. So all nodes are simulated together, with all their accesses
+//! in memory.
 
 use super::access::AccessTrace;
 use super::cache::{NodeCache, PlannedCache};
@@ -58,15 +59,14 @@ pub(crate) fn traffic(input: PolicyInput, rule: impl Fn(u32) -> RetentionRule + 
     TrafficTable::new(cells, all.into_iter().map(|node| node.traffic).collect())
 }
 
-/// A node with its cache and all its accesses.
 struct PeeredNode {
     cache: PlannedCache,
     trace: AccessTrace,
     traffic: NodeTraffic,
 }
 
-/// Returns the cache of the first keeper that has `sample`. Keepers that have evicted the sample are removed from the
-/// list.
+/// Returns the cache that has `sample` on the first of the nodes `keepers`. Removes nodes that have evicted the sample
+/// from the list.
 fn peer_cache(all: &[PeeredNode], keepers: Option<&mut Vec<usize>>, sample: u32) -> Option<u8> {
     let keepers = keepers?;
     let find = |node: &PeeredNode| node.cache.find(node.trace.samples.binary_search(&sample).ok()?);

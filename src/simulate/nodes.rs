@@ -1,9 +1,8 @@
-//! Processes nodes in parallel, one per processor at a time, because the caches of a thousand nodes at once would need
-//! too much memory.
+//! Processes nodes in parallel, as many at a time as there are processors: the caches of a thousand nodes at once would
+//! need too much memory.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Calls `work` for each of `nodes`, with the index of the node.
 pub(crate) fn parallel_for_each<T: Send>(nodes: &mut [T], work: impl Fn(u32, &mut T) + Sync) {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(nodes.len());
     let queue = Mutex::new((0u32..).zip(nodes));
@@ -19,7 +18,6 @@ pub(crate) fn parallel_for_each<T: Send>(nodes: &mut [T], work: impl Fn(u32, &mu
     });
 }
 
-/// Returns the results of `work` for `nodes` nodes, in order.
 pub(crate) fn each<T: Send>(nodes: u32, work: impl Fn(u32) -> T + Sync) -> Vec<T> {
     let mut results: Vec<Option<T>> = (0..nodes).map(|_| None).collect();
     parallel_for_each(&mut results, |node, result| *result = Some(work(node)));

@@ -14,19 +14,19 @@ pub struct PolicyOutcome {
     pub policy: Policy,
     /// Duration of all epochs in seconds.
     pub seconds: f64,
-    /// Seconds beyond the lower bound: the time in which consumers wait for storage.
+    /// Time in seconds in which consumers wait for storage: the duration minus the duration of [`Policy::LowerBound`].
     pub stall_seconds: f64,
-    /// Share of the used samples that a cache served, on the same node or on another. If a node uses a sample several
-    /// times in a step, this counts once.
+    /// Fraction (0 to 1) of the used samples that a cache served, on the same node or on another node. Several uses of
+    /// a sample by one node in a step count once.
     pub hits: f64,
-    /// Share of the used samples that the node's own caches served.
+    /// Fraction (0 to 1) of the used samples that the node's own caches served.
     pub local_hits: f64,
     /// Bytes read from the slow tier.
     pub slow_bytes: u64,
     /// Bytes that each cache served, in the scenario's order.
     pub tiers: Vec<TierBytes>,
-    /// Bytes that nodes received from other nodes. For `max`, a node counts with the bytes that it sent, if these are
-    /// known and more than it received.
+    /// Bytes that nodes received from other nodes. `max` uses the bytes that a node sent instead, if these are known
+    /// and are more than it received.
     pub network: NodeBytes,
     /// Bytes that nodes read from the slow tier.
     pub slow: NodeBytes,
@@ -42,21 +42,21 @@ pub struct PolicyOutcome {
 pub struct EpochOutcome {
     /// Duration of the epoch in seconds.
     pub seconds: f64,
-    /// Seconds beyond the lower bound: the time in which consumers wait for storage.
+    /// Time in seconds in which consumers wait for storage: the duration minus the duration of [`Policy::LowerBound`].
     pub stall_seconds: f64,
-    /// Share of the used samples that a cache served.
+    /// Fraction (0 to 1) of the used samples that a cache served.
     pub hits: f64,
     /// Bytes read from the slow tier.
     pub slow_bytes: u64,
     /// Bytes that each cache served, in the scenario's order.
     pub tiers: Vec<TierBytes>,
-    /// Bytes over the nodes' networks, counted as in [`PolicyOutcome`].
+    /// Bytes that nodes received from other nodes, counted as in [`PolicyOutcome::network`].
     pub network: NodeBytes,
     /// Bytes that nodes read from the slow tier.
     pub slow: NodeBytes,
 }
 
-/// Bytes that the caches of one name served, on all nodes.
+/// Bytes that the caches of one kind (one name in the scenario) served, on all nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TierBytes {
     /// Name of the cache.
@@ -86,20 +86,15 @@ impl NodeBytes {
     }
 }
 
-/// Byte counts and a read mode, from which the cost is computed.
 pub(crate) struct CostInput<'a> {
-    /// Nodes, caches and rates.
     pub scenario: &'a Scenario,
-    /// Byte counts of all nodes.
     pub traffic: &'a TrafficTable,
-    /// How the nodes read.
     pub reading: ReadMode,
-    /// Time at which each cell ends, in seconds, if no consumer ever waits.
+    /// Time at which each cell (one or more steps) ends, in seconds, if no consumer ever waits.
     pub least: &'a [f64],
 }
 
 impl CostInput<'_> {
-    /// Computes the outcome of `policy`.
     pub(crate) fn outcome(&self, policy: Policy) -> PolicyOutcome {
         let cells = self.traffic.cells;
         let ends = clock::ends(self.scenario, self.traffic, self.reading);
@@ -174,7 +169,6 @@ impl CostInput<'_> {
     }
 }
 
-/// Returns the duration of a range of cells in seconds.
 fn during(ends: &[f64], cells: &Range<usize>) -> f64 {
     let at = |cell: usize| cell.checked_sub(1).map_or(0.0, |before| ends[before]);
     at(cells.end) - at(cells.start)

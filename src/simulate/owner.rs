@@ -15,11 +15,10 @@ use store::tier::placement::{NodeShare, Placement};
 
 /// Marks a sample that has not been used yet.
 const UNUSED: u8 = u8::MAX;
-/// Marks a sample without an owner, or without space on its owner.
+/// Marks a sample that is not cached: it has no owner, or its owner has no space for it.
 const REFUSED: u8 = u8::MAX - 1;
 
-/// Passes once over all steps of all epochs, for all `assignments` together. Returns the byte counts for each
-/// assignment.
+/// Simulates all steps of all epochs once, for all `assignments` together. Returns the byte counts for each assignment.
 ///
 /// # Errors
 /// The errors of [`Placement::new`].
@@ -50,7 +49,7 @@ pub(crate) fn node_traffic(input: PolicyInput, assignments: &[Assignment]) -> Re
         let walked = nodes::each(of_epoch.len() as u32, |number| {
             walk.cell(epoch, of_epoch.start + number as usize, assignments)
         });
-        // Kept samples can be read from the next epoch on, as in the other shared caches.
+        // Other nodes can read a kept sample from the next epoch on, as in `shared.rs`.
         for (cell, walked) in of_epoch.zip(walked) {
             for (traffic, reads) in node_traffic.iter_mut().zip(&walked.reads) {
                 traffic.iter_mut().zip(reads).for_each(|(node, reads)| node.add(cell, reads));
@@ -64,7 +63,6 @@ pub(crate) fn node_traffic(input: PolicyInput, assignments: &[Assignment]) -> Re
     Ok(node_traffic.into_iter().map(|nodes| TrafficTable::new(cells, nodes)).collect())
 }
 
-/// The owner node of each sample, and the cache that holds it.
 struct OwnerTable {
     placement: Placement,
     /// For each sample: the number of the cache that holds it on its owner node, [`UNUSED`] or [`REFUSED`].
@@ -73,7 +71,6 @@ struct OwnerTable {
 }
 
 impl OwnerTable {
-    /// Keeps a sample of `bytes` on its owner after its first use.
     fn keep(&mut self, sample: u32, bytes: f64) {
         let held = &mut self.held[sample as usize];
         if *held == UNUSED {
@@ -87,19 +84,14 @@ struct StepWalk<'a> {
     input: PolicyInput<'a>,
     owners: OwnerTable,
     locality: Locality,
-    /// Number of places in a global batch that each node takes.
     node_batches: Vec<u32>,
 }
 
-/// What happens in a cell.
 struct CellEvents {
-    /// Byte counts of each node, for each assignment.
     reads: Vec<Vec<CellReads>>,
-    /// Samples used for the first time, in order.
     first_used: Vec<u32>,
 }
 
-/// A place of a global batch.
 #[derive(Debug, Clone, Copy)]
 struct UsedPlace {
     place: usize,
@@ -133,7 +125,6 @@ impl StepWalk<'_> {
         walked
     }
 
-    /// Returns the node that takes each place of a global batch.
     fn takers(&self, assignment: Assignment, places: &[UsedPlace]) -> Vec<u32> {
         let each = self.node_batches[0];
         if assignment == Assignment::Order {
@@ -150,9 +141,8 @@ impl StepWalk<'_> {
     }
 }
 
-/// Adds the byte counts of a step. `takers` has the node of each place.
 fn step_reads(places: &[UsedPlace], takers: &[u32], reads: &mut [CellReads]) {
-    // Nodes that have used this sample already. Repeats are consecutive, so it was at the places just before this one.
+    // Nodes that have used the current sample in this step. Repeats of a sample are consecutive in `places`.
     let mut nodes: Vec<usize> = Vec::new();
     let mut before = None;
     for used in places {
@@ -170,7 +160,6 @@ fn step_reads(places: &[UsedPlace], takers: &[u32], reads: &mut [CellReads]) {
                 reads[owner_node].sent += used.bytes;
                 ByteSource::Peer(cache)
             }
-            // The first reader of the sample sends it to its owner.
             (UNUSED, Some(owner_node)) if owner_node != node && nodes.is_empty() => {
                 reads[node].sent += used.bytes;
                 reads[owner_node].pushed += used.bytes;

@@ -7,38 +7,41 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// Lower bound: reading takes no time. The cost is Σ over steps of the slowest node's bytes / c. No policy can be
-    /// faster.
+    /// Lower bound, which no policy can beat: reading takes no time. The duration is the sum over all steps of the
+    /// slowest node's bytes, divided by its compute rate.
     LowerBound,
     /// Every sample comes from the slow tier when it is needed, one after another.
     Naive,
     /// Every sample comes from the slow tier, read ahead by the staging threads up to the size of the staging buffer.
     StagingPool,
-    /// Private caches are filled with the samples that are read, and evict the least recently used sample.
+    /// Each node caches the samples that it reads, and evicts the least recently used sample. No node reads another's
+    /// cache.
     Lru,
-    /// Private caches are filled with the samples that are read until they are full.
+    /// Each node caches the samples that it reads until its caches are full. No node reads another's cache.
     NeverEvict,
-    /// Private caches are filled with the samples that are read, and evict the sample with the most distant next use.
+    /// Each node caches the samples that it reads, and evicts the sample with the most distant next use. No node reads
+    /// another's cache.
     Belady,
-    /// Private caches keep the samples that their node uses soonest, in groups that are evicted together, as in
-    /// Foreload.
+    /// Each node caches the samples that it uses soonest, in groups that are evicted together, as Foreload does. No
+    /// node reads another's cache.
     NextUse,
     /// NoPFS: each node prefetches the samples that it will use most often, and nodes read from each other.
     Frequency,
-    /// Like `NextUse`, but nodes also read the samples that other nodes happen to keep.
+    /// Like `NextUse`, but nodes also read the samples that other nodes have cached for themselves.
     NextUsePeers,
-    /// The node that uses a sample first keeps it if it has space, and nodes read from each other.
+    /// The first node that uses a sample caches it if it has space, and nodes read from each other.
     FirstUser,
-    /// Each sample has an owner node that keeps it, computed by rendezvous hashing, and nodes read from each other.
+    /// Each sample is cached by an owner node, which rendezvous hashing determines. Nodes read from each other.
     Owner,
-    /// Like `Owner`, but each node takes the samples of a global batch that it keeps, up to its batch size.
+    /// Like `Owner`, but a global batch is divided so that each node gets the samples that it owns, up to its batch
+    /// size.
     OwnerLocality,
-    /// The placement with the least predicted time, among the placements that a Foreload deployment can use.
+    /// The placement with the shortest predicted time among those that a Foreload deployment can use.
     Foreload,
 }
 
 impl Policy {
-    /// All policies, in the order of tables.
+    /// All policies, in the order in which tables show them.
     pub const ALL: [Self; 13] = [
         Self::LowerBound,
         Self::Naive,

@@ -1,9 +1,9 @@
 //! Predicts the cost of a job on a machine with known rates: the seconds of its epochs, what limits them, and the
 //! traffic to the slow tier.
 //!
-//! Stages work in parallel. So an epoch takes as long as its slowest stage, plus the time of one step in each other
-//! stage, for the first batch. The source's rates are for all nodes together; the rates of NVMe and decoding are per
-//! node.
+//! Stages work in parallel. So an epoch takes as long as its slowest stage, plus, for the first batch, the time of one
+//! step in each of the other stages. All nodes share the source's rates; each node has the rates of its own NVMe and
+//! decoding.
 
 use super::access::{AccessTrace, NEVER, Sizes};
 use super::cache::{NodeCache, PlannedCache};
@@ -21,11 +21,11 @@ pub struct PredictedJob {
     pub samples: u64,
     /// Size of all samples in bytes.
     pub bytes: u64,
-    /// Number of requests to read all samples from the source: one for each sample, and one for each field of a sample
-    /// that is stored at another place in the shard.
+    /// Number of requests to the source that read every sample once. A sample needs one request, plus one for each
+    /// field that is stored at another place in the shard.
     pub requests: u64,
-    /// Number of requests to read all samples if no returned byte is dropped: a compressed block is then read only
-    /// once, for all of its samples.
+    /// Number of requests to the source that read every sample once, if all bytes of a response are used. A compressed
+    /// block of several samples then needs only one request.
     pub requests_kept: u64,
     /// Number of shards; `None` if each sample is a separate file.
     pub shards: Option<u64>,
@@ -41,24 +41,24 @@ pub struct PredictedJob {
     pub repeats: u32,
     /// Number of epochs.
     pub epochs: u32,
-    /// Number of reads that a rank has in flight.
+    /// Maximum number of reads that a rank has in flight.
     pub depth: u32,
     /// Minimum time of a step in the consumer, in seconds.
     pub consume_seconds: f64,
     /// Size of each node's cache in bytes.
     pub cache_bytes: u64,
-    /// How the cache is filled.
+    /// Whether the cache is filled on use, or ahead of the use by staging whole shards.
     pub fill: FillChoice,
     /// Rate of a node's network in each direction, in bytes per second; `None` if nodes do not read from each other's
     /// caches.
     pub network: Option<f64>,
-    /// Whether each node takes the samples of a global batch that it keeps, up to its batch size.
+    /// Whether a global batch is divided so that each node gets the samples that its cache holds, up to its batch size.
     pub by_locality: bool,
 }
 
 impl PredictedJob {
-    /// Returns the share of the dataset that a node finds in caches: in its own cache, or in the caches of all nodes if
-    /// nodes read from each other.
+    /// Returns the fraction of the dataset in the caches that a node can read: its own cache, and if nodes read from
+    /// each other, the caches of all nodes.
     fn held_together(&self) -> f64 {
         let caches = if self.has_peers() { f64::from(self.nodes) } else { 1.0 };
         (caches * self.cache_bytes as f64 / (self.bytes as f64).max(1.0)).min(1.0)
@@ -68,14 +68,14 @@ impl PredictedJob {
         self.network.is_some() && self.nodes > 1
     }
 
-    /// Returns the share of the samples that are used by another node than their owner.
+    /// Returns the fraction of the samples that a node has to read from another node.
     fn moved(&self) -> f64 {
         let elsewhere = 1.0 - 1.0 / f64::from(self.nodes);
         if !self.by_locality {
             return elsewhere;
         }
-        // The number of a step's samples that a node keeps is binomial. Half of its mean absolute deviation has to
-        // move. The result is relative to the number of samples that the node takes.
+        // The number of samples of a step that a node owns is binomial. Half of its mean absolute deviation must move
+        // between nodes. The result is relative to the number of samples that the node takes.
         let takes = f64::from(self.batch_size) * f64::from(self.ranks_per_node);
         (elsewhere / (std::f64::consts::TAU * takes)).sqrt()
     }
@@ -119,12 +119,12 @@ impl Limit {
 /// Busy time of each stage in an epoch, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct StageSeconds {
-    /// Time in which the slow tier reads samples on demand.
+    /// Time in which the source reads samples that no cache has.
     pub source: f64,
     /// Time in which the cache reads and writes.
     pub nvme: f64,
-    /// Time in which a node's network receives samples: those that it reads from other nodes, and those that other
-    /// nodes send it to keep.
+    /// Time in which a node's network receives samples: those that the node requests from other nodes, and those that
+    /// other nodes send to it for its cache.
     pub network: f64,
     /// Time in which workers decode.
     pub decode: f64,
@@ -139,15 +139,16 @@ pub struct EpochCost {
     pub seconds: f64,
     /// Time in which the consumer waits, in seconds.
     pub wait_seconds: f64,
-    /// The stage that the consumer waits for.
+    /// The slowest stage, for which the consumer waits.
     pub limit: Limit,
-    /// Share of the samples that come from a cache. If a rank uses a sample several times in a step, this counts once.
+    /// Fraction (0 to 1) of the samples that come from a cache. Several uses of a sample by one rank in a step count
+    /// once.
     pub hits: f64,
     /// Bytes that all nodes read from the slow tier.
     pub slow_bytes: u64,
-    /// Number of requests for `slow_bytes`, either for single samples or for large parts of shards.
+    /// Number of requests for `slow_bytes`. A request reads a single sample or a large part of a shard.
     pub slow_requests: u64,
-    /// Busy time of each stage, in seconds.
+    /// Busy time of each stage.
     pub stages: StageSeconds,
 }
 
@@ -156,17 +157,17 @@ pub struct EpochCost {
 pub struct Prediction {
     /// Size of each node's cache in bytes.
     pub cache_bytes: u64,
-    /// Largest share of the dataset that a node's cache holds.
+    /// Largest fraction (0 to 1) of the dataset that a node's own cache holds.
     pub held: f64,
-    /// Largest share of the dataset that a node finds in caches, including the caches of its peers.
+    /// Largest fraction (0 to 1) of the dataset that a node finds in caches, including the caches of other nodes.
     pub held_together: f64,
-    /// Whether shards are staged ahead of their use.
+    /// Whether shards are copied to the cache ahead of their use ("staged").
     pub ahead: bool,
-    /// The reason why shards are staged ahead or not.
+    /// The reason for the value of `ahead`, as a sentence.
     pub fill_reason: String,
     /// Cost of the first epoch.
     pub first: EpochCost,
-    /// Cost of the last epoch, as an example of the epochs after the first.
+    /// Cost of the last epoch, which stands for all epochs after the first.
     pub later: EpochCost,
     /// Duration of all epochs in seconds.
     pub seconds: f64,
@@ -214,23 +215,22 @@ pub fn predict(job: &PredictedJob, machine: &Machine) -> Prediction {
     }
 }
 
-/// Traffic to the slow tier.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct SlowTraffic {
     bytes: f64,
     requests: f64,
 }
 
-/// Shares that caches serve and store in an epoch. `hits` is a share of the samples that ranks fetch, `written` a share
-/// of the different samples that nodes use.
+/// What caches do in an epoch. `hits` is a fraction of the samples that ranks fetch, `written` a fraction of the
+/// distinct samples that nodes use.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct CacheShares {
     hits: f64,
     written: f64,
 }
 
-/// Returns the shares that caches serve and store in each epoch. Caches are filled on use or, if `ahead`, by staging.
-/// Each node's cache holds the share `held` of the dataset.
+/// Returns the cache's hits and writes of each epoch. Caches are filled on use or, if `ahead`, by staging. Each node's
+/// cache holds the fraction `held` of the dataset.
 ///
 /// A node that uses all samples in each epoch hits the samples that it has kept. A node that uses only some of them is
 /// simulated on a smaller scale, with samples of equal size. The number of simulated samples is small enough to take no
@@ -277,16 +277,15 @@ fn kept(job: &PredictedJob, held: f64, ahead: bool) -> Vec<CacheShares> {
     (0..used.len()).collect::<Vec<_>>().chunks(each).map(epoch).collect()
 }
 
-/// Time that each stage needs for the whole dataset, in seconds, and the shares of the dataset that are used.
 struct JobModel<'a> {
     job: &'a PredictedJob,
     machine: &'a Machine,
-    /// Rates of the source while all ranks have as many reads in flight as they may.
+    /// Rates of the source when all ranks have the maximum number of reads in flight.
     source: TierRates,
     nvme: TierRates,
     steps: f64,
-    /// Samples that all ranks fetch in an epoch (`fetched`), and different samples that nodes use (`used`), as shares
-    /// of the dataset. A rank fetches a sample once for all its repeats in a step.
+    /// Fractions of the dataset: `fetched` by all ranks in an epoch, `used` by all nodes. A rank fetches a sample once
+    /// for all its repeats in a step.
     fetched: f64,
     used: f64,
     decode: f64,
@@ -315,14 +314,12 @@ impl<'a> JobModel<'a> {
         }
     }
 
-    /// Returns the seconds in which the source reads this share of the fetched samples, in random order.
     fn source_seconds(&self, share: f64) -> f64 {
         let share = share * self.fetched;
         let (samples, bytes) = (share * self.job.samples as f64, share * self.job.bytes as f64);
         self.source.random_seconds(samples as u64, bytes as u64, self.job.shards.is_none())
     }
 
-    /// Returns the seconds in which a node's cache serves and stores these shares of the node's samples.
     fn nvme_seconds(&self, kept: &CacheShares) -> f64 {
         let part = |share: f64, all: u64| share * all as f64 / f64::from(self.job.nodes);
         let hits = kept.hits * self.fetched;
@@ -334,8 +331,6 @@ impl<'a> JobModel<'a> {
         self.nvme.random_seconds(samples as u64, bytes as u64, false) + write
     }
 
-    /// Returns the seconds in which a node's network carries samples that the node reads from other nodes or stores for
-    /// other nodes.
     fn network_seconds(&self, kept: &CacheShares) -> f64 {
         let carried = kept.hits * self.fetched + kept.written * self.used;
         let bytes = self.job.moved() * carried * self.job.bytes as f64 / f64::from(self.job.nodes);
@@ -345,8 +340,8 @@ impl<'a> JobModel<'a> {
         }
     }
 
-    /// Returns the source traffic of all ranks for the share `share` of the samples that they fetch in an epoch. Caches
-    /// keep the share `kept` of these samples.
+    /// Returns the source traffic of all ranks if they read the fraction `share` of an epoch's samples from the source,
+    /// and caches then keep the fraction `kept`.
     fn asked(&self, share: f64, kept: f64) -> SlowTraffic {
         let (share, kept) = (share * self.fetched, kept.min(share) * self.fetched);
         let requests = (share - kept) * self.job.requests as f64 + kept * self.job.requests_kept as f64;
@@ -363,15 +358,14 @@ impl<'a> JobModel<'a> {
         }
     }
 
-    /// Returns the cost of an epoch with a constant hit rate.
     fn steady(&self, kept: &CacheShares) -> EpochCost {
         let asked = self.asked(1.0 - kept.hits, kept.written * self.used / self.fetched);
         self.cost(self.stages(kept), kept.hits, asked)
     }
 
-    /// Returns the cost of an epoch in which the staged share of the dataset grows from `staged` to `held`. Staging
-    /// reads large parts of shards, with the bandwidth that reads on demand do not use. The epoch is computed in small
-    /// steps, because samples that are already staged are not requested from the source.
+    /// Returns the cost of an epoch during which the staged fraction of the dataset grows from `staged` to `held`.
+    /// Staging reads large parts of shards, with the bandwidth that reads on demand leave. The epoch is computed in
+    /// small steps, because samples that are already staged are not requested from the source.
     fn staging(&self, staged: &mut f64, held: f64) -> EpochCost {
         const PARTS: u32 = 1000;
         let part = 1.0 / f64::from(PARTS);
@@ -384,7 +378,7 @@ impl<'a> JobModel<'a> {
             let misses = part * (1.0 - *staged);
             let rest = self.stages(&CacheShares { hits: *staged, written: 0.0 });
             let took = (misses * from_source).max(part * rest.nvme.max(rest.decode).max(rest.consumer));
-            // Each node stages its own copy, so a node gets only its part of the bandwidth.
+            // Each node stages its own copy, so a node gets only `1 / nodes` of the bandwidth.
             let read = self.asked(misses, 0.0).bytes;
             let left = (self.source.read_bandwidth * took - read).max(0.0) / bytes.max(1.0);
             *staged = held.min(*staged + (took / pieces).min(left / f64::from(self.job.nodes)));
@@ -400,13 +394,13 @@ impl<'a> JobModel<'a> {
             requests: on_demand.requests + written * bytes / STAGED_READ as f64,
         };
         let mut cost = self.cost(self.stages(&kept), kept.hits, slow);
-        // If the source limits only the first steps, the sum over the steps is more exact than the mean.
+        // If the source is the slowest stage only at the beginning, the sum over the steps is more exact than the mean.
         cost.seconds = cost.seconds.max(seconds);
         cost.wait_seconds = (cost.seconds - self.consumer).max(0.0);
         cost
     }
 
-    /// Adds the time to open every shard on every rank. Only the first epoch needs it.
+    /// Adds the time to open every shard on every rank, which only the first epoch needs.
     fn with_opens(&self, mut cost: EpochCost) -> EpochCost {
         let ranks = f64::from(self.job.nodes) * f64::from(self.job.ranks_per_node);
         let opens = self.job.shards.unwrap_or(0) as f64 * ranks;
@@ -429,7 +423,8 @@ impl<'a> JobModel<'a> {
             (consumer, Limit::Consumer),
         ];
         let (longest, limit) = limits.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or(limits[3]);
-        // The first batch takes one step in each other stage, and at least as long as a single read.
+        // Until the first batch is ready, each of the other stages takes one step, and the source takes at least one
+        // read.
         let step = (source + nvme + network + decode + consumer - longest) / self.steps;
         let first_read = if hits < 1.0 { self.source.read_seconds + self.source.open_seconds } else { 0.0 };
         let seconds = longest + step.max(first_read);

@@ -5,7 +5,7 @@ use engine::config::parse_bytes;
 use serde::{Deserialize, Deserializer};
 use std::path::{Path, PathBuf};
 
-/// Scenarios of Dryden et al. (SC'21), by the names for `--scenario`.
+/// Scenarios of Dryden et al. (SC'21): pairs of a name for `--scenario` and TOML text.
 pub const BUILT_IN: &[(&str, &str)] = &[
     ("nopfs-1", include_str!("scenarios/nopfs-1.toml")),
     ("nopfs-2", include_str!("scenarios/nopfs-2.toml")),
@@ -65,29 +65,29 @@ pub struct Scenario {
     /// Seed of the sample order.
     #[serde(default)]
     pub seed: u64,
-    /// Rate at which the consumers of a node use samples.
+    /// Rate at which a node's consumers use samples, in bytes per second.
     pub compute: Bytes,
-    /// Rate at which one thread decodes and augments.
+    /// Rate at which one thread decodes and augments, in bytes per second.
     pub preprocess: Bytes,
-    /// Rate at which a node reads from the caches of other nodes. At the same time it can serve other nodes at this
-    /// rate. Without a network, caches are private.
+    /// Rate at which a node reads from the caches of other nodes. The node can serve other nodes at the same rate at
+    /// the same time. `None`: nodes read only their own caches.
     #[serde(default)]
     pub network: Option<Bytes>,
     /// The samples of the dataset.
     pub dataset: DatasetSpec,
-    /// The slow tier.
+    /// The storage that holds the dataset, slower than the caches.
     pub slow: SlowTierSpec,
-    /// Buffer in which samples wait for their step.
+    /// The buffer in which prepared samples wait for their step.
     pub staging: StagingSpec,
     /// Caches of a node, the preferred cache first.
     #[serde(default)]
     pub cache: Vec<CacheSpec>,
-    /// Groups of nodes with their own cache sizes. The first group begins with the first node.
+    /// Groups of nodes with cache sizes that differ from `cache`. The first group begins with the first node.
     #[serde(default)]
     pub group: Vec<NodeGroup>,
 }
 
-/// A group of nodes with their own cache sizes.
+/// A group of nodes with cache sizes that differ from those of the scenario.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeGroup {
@@ -118,14 +118,14 @@ pub struct DatasetSpec {
     pub index: Option<PathBuf>,
 }
 
-/// The slow tier. If γ nodes read, a reading thread gets the share `t(γ)/γ` of the tier's rate.
+/// The storage that holds the dataset. If γ nodes read, a reading thread gets the rate `t(γ)/γ`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlowTierSpec {
-    /// Maximum rate that one reader gets.
+    /// Maximum rate that one reading thread gets, in bytes per second.
     pub client: Bytes,
-    /// t(γ), the total rate of γ clients: linear between the given points, constant beyond the last, proportional to γ
-    /// below the first.
+    /// t(γ), the total rate of γ reading nodes: linear between the given points, constant above the last point,
+    /// proportional to γ below the first.
     pub rates: Vec<ClientRate>,
     /// Maximum total rate of all nodes, however many threads read.
     #[serde(default)]
@@ -146,7 +146,7 @@ pub struct ClientRate {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StagingSpec {
-    /// Size of the buffer in bytes: the maximum distance between reading and the consumer.
+    /// Size of the buffer in bytes, which limits how far reading runs ahead of the consumer.
     pub capacity: Bytes,
     /// Number of threads that fetch and preprocess.
     pub threads: u32,
@@ -162,9 +162,9 @@ pub struct CacheSpec {
     pub capacity: Bytes,
     /// Number of threads that prefetch into the cache.
     pub threads: u32,
-    /// r(p), the total read rate of p threads.
+    /// r(p), the total read rate of p threads, as points.
     pub read: Vec<ThreadRate>,
-    /// w(p), the total write rate of p threads.
+    /// w(p), the total write rate of p threads, as points.
     pub write: Vec<ThreadRate>,
 }
 
@@ -183,7 +183,7 @@ fn one() -> u32 {
 }
 
 impl Scenario {
-    /// Loads the built-in scenario `name`, or else the file at the path `name`.
+    /// Loads the built-in scenario `name`. If there is none, loads the file at the path `name`.
     ///
     /// # Errors
     /// [`Error::Io`] for a file that cannot be read. [`Error::Config`] for an invalid scenario; the message names the
@@ -200,7 +200,6 @@ impl Scenario {
         }
         let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, error))?;
         let mut scenario = Self::parse(name, &text)?;
-        // An index path in a scenario is relative to the scenario's file.
         if let (Some(index), Some(parent)) = (&mut scenario.dataset.index, path.parent()) {
             *index = parent.join(&*index);
         }
@@ -313,12 +312,12 @@ impl Scenario {
         }
     }
 
-    /// Returns the size of all caches of a node together, in bytes.
+    /// Returns the total size of all caches of a node, in bytes.
     pub fn node_cache(&self, node: u32) -> f64 {
         self.capacities(node).iter().sum()
     }
 
-    /// Returns the size of all caches of all nodes together, in bytes.
+    /// Returns the total size of all caches of all nodes, in bytes.
     pub fn all_caches(&self) -> f64 {
         (0..self.nodes).map(|node| self.node_cache(node)).sum()
     }
@@ -339,7 +338,7 @@ impl Scenario {
     }
 }
 
-/// Maximum number of caches of a node: a cache index and a step must fit into one word.
+/// Maximum number of caches of a node: [`super::access::PublishedCopies`] stores the index of a cache in 3 bits.
 pub(super) const MAX_CACHES: usize = 7;
 
 impl SlowTierSpec {
@@ -366,7 +365,7 @@ fn points(rates: &[ThreadRate]) -> Vec<(u32, f64)> {
     rates.iter().map(|point| (point.threads, point.rate.0)).collect()
 }
 
-/// Returns the value at `x`: linear between points, constant beyond the last, in proportion below the first.
+/// Interpolates at `x`: linear between points, constant above the last point, proportional to `x` below the first.
 fn between(points: &[(u32, f64)], x: u32) -> f64 {
     let after = points.partition_point(|(at, _)| *at < x);
     match (after.checked_sub(1).map(|before| points[before]), points.get(after)) {

@@ -19,7 +19,7 @@ pub struct PolicyInput<'a> {
     pub sizes: &'a Sizes,
     /// Which node uses which sample when.
     pub accesses: &'a AccessSchedule,
-    /// How epochs are divided into cells.
+    /// How epochs are divided into cells, the time unit of the simulation.
     pub cells: TrafficCells,
     /// Fingerprint of the dataset.
     pub fingerprint: Fingerprint,
@@ -27,22 +27,20 @@ pub struct PolicyInput<'a> {
 
 /// Placement by frequency, as in NoPFS.
 ///
-/// Each node keeps the samples that it will use most often, the most frequent ones in the first cache. The threads of
-/// each cache fetch these samples from the slow tier during training, in the order of first use. If a node does not
-/// have a sample yet, it reads the sample from a node that has it, or else from the slow tier.
+/// Each node keeps the samples that it will use most often, and puts the most frequent ones into the first cache. The
+/// threads of each cache fetch these samples from the slow tier during training, in the order of first use. If a node
+/// does not have a sample yet, the node reads the sample from another node that has it, or else from the slow tier.
 ///
-/// The time of prefetching is computed for a consumer that never waits.
+/// The progress of prefetching is computed as if the consumer never waited.
 #[derive(Debug)]
 pub struct FrequencyPlacement<'a> {
     input: PolicyInput<'a>,
-    /// Copies that other nodes can read; `None` if there is no network.
     held: Option<PublishedCopies>,
-    /// Duration of a cell in seconds.
     cell_seconds: f64,
 }
 
 impl<'a> FrequencyPlacement<'a> {
-    /// Makes a placement in which no node has any copy.
+    /// Makes an empty placement; [`FrequencyPlacement::publish`] adds the copies of a node.
     pub fn new(input: PolicyInput<'a>) -> Self {
         let held = input.scenario.network.map(|_| PublishedCopies::none(input.sizes.samples()));
         let cell_bytes =
@@ -50,7 +48,7 @@ impl<'a> FrequencyPlacement<'a> {
         Self { input, held, cell_seconds: cell_bytes / input.scenario.compute.0 }
     }
 
-    /// Publishes the samples that the node of `trace` will hold, and the first step in which each can be read.
+    /// Publishes the samples that `node` will hold, and the first step in which other nodes can read each of them.
     pub fn publish(&self, node: u32, trace: &AccessTrace) {
         let Some(held) = &self.held else { return };
         for (&sample, copy) in trace.samples.iter().zip(FrequentCopies::new(self, node, trace).copies) {
@@ -60,7 +58,7 @@ impl<'a> FrequencyPlacement<'a> {
         }
     }
 
-    /// Returns the byte counts of all nodes. Call [`FrequencyPlacement::publish`] for all nodes before.
+    /// Returns the byte counts of all nodes. [`FrequencyPlacement::publish`] must have been called for every node.
     pub fn traffic(&self) -> TrafficTable {
         let read = |node| {
             let trace = self.input.accesses.trace(node, self.input.sizes);
@@ -87,11 +85,8 @@ impl<'a> FrequencyPlacement<'a> {
     }
 }
 
-/// The copies that a node keeps, with the first step of each.
 struct FrequentCopies {
-    /// Copy of each sample, by id.
     copies: Vec<Option<CachedCopy>>,
-    /// Pairs of (cell, bytes) of the samples that were prefetched.
     prefetched: Vec<(usize, f32)>,
 }
 
@@ -120,7 +115,6 @@ impl FrequentCopies {
         kept
     }
 
-    /// Prefetches `ids` into a cache, one after another.
     fn prefetch(
         &mut self,
         frequency: &FrequencyPlacement,
@@ -137,7 +131,7 @@ impl FrequentCopies {
             if cell >= cells.count() {
                 return;
             }
-            // The copy arrives during this cell, so the next cell is the first that can use it.
+            // The copy arrives during this cell and can be read from the next cell on.
             self.copies[id as usize] = Some(CachedCopy { step: cells.first_step(cell + 1), cache });
             self.prefetched.push((cell, bytes));
         }
@@ -145,8 +139,8 @@ impl FrequentCopies {
 }
 
 /// Returns the byte counts if all nodes together keep one copy of each sample. The first node that uses a sample keeps
-/// it, if the plan of its caches admits it, and serves it to the other nodes. While the caches have space, no sample is
-/// read twice from the slow tier.
+/// it, if the plan of its caches admits it, and serves it to the other nodes. While the caches have free space, no
+/// sample is read twice from the slow tier.
 pub fn first_user(input: PolicyInput) -> TrafficTable {
     let PolicyInput { scenario, sizes, accesses, cells, .. } = input;
     let owners = Owners::none(sizes.samples());
@@ -179,12 +173,9 @@ pub fn first_user(input: PolicyInput) -> TrafficTable {
     TrafficTable::new(cells, nodes.into_iter().map(|node| node.traffic).collect())
 }
 
-/// A node that keeps the samples that it used first.
 struct FirstUserNode {
     traffic: NodeTraffic,
-    /// Plan of each cache, the preferred cache first.
     plans: Vec<TierPlan>,
-    /// Samples that the node has kept in this epoch, each with the index of its cache.
     kept: Vec<(u64, u8)>,
 }
 
@@ -195,7 +186,6 @@ impl FirstUserNode {
         Self { traffic: NodeTraffic::new(cells), plans, kept: Vec::new() }
     }
 
-    /// Keeps a sample of `bytes` in the first cache that admits it.
     fn keep(&mut self, sample: u64, bytes: f64, step: u64) {
         let admits = |plan: &mut TierPlan| plan.admit(bytes as u64, None, step) != Admission::Bypass;
         let cache = self.plans.iter_mut().position(admits);
@@ -203,7 +193,7 @@ impl FirstUserNode {
     }
 }
 
-/// The node that keeps each sample, with the index of the cache. Several threads fill this table concurrently.
+/// The node and the cache that keep each sample. Several threads fill this table concurrently.
 struct Owners(Vec<AtomicU32>);
 
 impl Owners {

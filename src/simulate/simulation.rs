@@ -25,24 +25,20 @@ pub struct Simulation {
     cells: TrafficCells,
 }
 
-/// A cache that only its own node uses.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum PrivateCache {
-    /// No cache: every byte comes from the slow tier.
     Direct,
     Lru,
     NeverEvict,
     Belady,
-    /// Foreload's cache.
     Planned,
 }
 
-/// Byte counts of all nodes, by kind of cache, for the requested policies.
 struct PolicyTraffic<'a> {
     private: Vec<(PrivateCache, TrafficTable)>,
     by_owner: Vec<(Assignment, TrafficTable)>,
     frequency: Option<FrequencyPlacement<'a>>,
-    /// Time at which each cell ends, in seconds, if no consumer ever waits.
+    /// Time at which each cell (one or more steps) ends, in seconds, if no consumer ever waits.
     least: Vec<f64>,
 }
 
@@ -58,7 +54,7 @@ impl PolicyTraffic<'_> {
     }
 }
 
-/// Maximum number of accesses that [`Policy::NextUsePeers`] keeps in memory: some 2 GB.
+/// Maximum number of accesses, of all nodes together, that [`Policy::NextUsePeers`] may keep in memory (about 2 GB).
 const MAX_ACCESSES: u64 = 100_000_000;
 
 impl Simulation {
@@ -154,8 +150,8 @@ impl Simulation {
         }
     }
 
-    /// Passes once over the accesses of every node for all `policies` with private caches, because determining the
-    /// accesses is most of the work. Passes once over all steps for the policies with owner nodes.
+    /// Determining the accesses is most of the work. So the private caches of all `policies` are simulated in one pass
+    /// over the accesses of every node, and the policies with owner nodes in one pass over all steps.
     fn node_traffic(&self, policies: &[Policy]) -> Result<PolicyTraffic<'_>> {
         let frequency = policies.contains(&Policy::Frequency).then(|| FrequencyPlacement::new(self.input()));
         let kind = |policy: &Policy| match policy {
@@ -199,7 +195,6 @@ impl Simulation {
         Ok(PolicyTraffic { private, by_owner: wanted.into_iter().zip(by_owner).collect(), frequency, least })
     }
 
-    /// Returns the byte counts of a node with a private cache of this kind.
     fn private(&self, kind: PrivateCache, node: u32, trace: &AccessTrace) -> NodeTraffic {
         let space = || CacheSpace::of(&self.scenario, node);
         let mut cache: Box<dyn NodeCache> = match kind {
@@ -223,8 +218,8 @@ impl Simulation {
         traffic
     }
 
-    /// Returns the retention rule of a node's private caches. The length of groups is that of [`RetentionRule::best`],
-    /// counted in accesses of the node.
+    /// Returns the retention rule of a node's private caches, with groups as long as [`RetentionRule::best`] chooses,
+    /// in accesses of the node.
     fn rule(&self, node: u32) -> RetentionRule {
         let each = self.accesses.steps() * u64::from(self.scenario.node_batch());
         if self.scenario.epochs_between_uses() == 1 || self.scenario.node_cache(node) >= self.sizes.total() {
@@ -234,7 +229,6 @@ impl Simulation {
         }
     }
 
-    /// Whether the policy `foreload` is requested, and nodes can read from each other.
     fn has_peers(&self, policies: &[Policy]) -> bool {
         policies.contains(&Policy::Foreload) && self.scenario.network.is_some() && self.scenario.nodes > 1
     }
@@ -247,13 +241,12 @@ impl Simulation {
         *nodes > 1 && all && network.is_some_and(|network| network.0 >= slow.share(*nodes))
     }
 
-    /// Returns the share of the dataset that fits into the caches of all nodes together.
     fn held_together(&self) -> f64 {
         self.scenario.all_caches() / self.sizes.total()
     }
 
-    /// Returns the cheapest placement that a deployment can use. If two costs are equal, returns the placement that
-    /// reads less from the slow tier.
+    /// Returns the cheapest placement that a deployment can use. If two placements cost the same, returns the one that
+    /// reads fewer bytes from the slow tier.
     fn cheapest(&self, node_traffic: &PolicyTraffic) -> PolicyOutcome {
         let price = |traffic: &TrafficTable, chosen: String| {
             let outcome = self.priced(Policy::Foreload, &node_traffic.least, traffic, ReadMode::AllAhead);
@@ -284,8 +277,6 @@ impl Simulation {
         candidates.into_iter().min_by(order).expect("there is always one")
     }
 
-    /// Returns the cost of `traffic` for this read mode. `least` is the time at which each cell ends if no consumer
-    /// waits.
     fn priced(
         &self,
         policy: Policy,
@@ -297,7 +288,6 @@ impl Simulation {
     }
 }
 
-/// Returns the sample sizes and the fingerprint of a scenario's dataset.
 fn dataset(dataset: &scenario::DatasetSpec) -> Result<(Sizes, Fingerprint)> {
     let Some(root) = &dataset.index else {
         return Ok((Sizes::normal(dataset), Fingerprint([0; 32])));

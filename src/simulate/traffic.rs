@@ -1,5 +1,5 @@
-//! Counts the bytes that each node reads from each source in each step. Policies fill this table, and the clock
-//! converts it to seconds.
+//! Counts the bytes that each node reads from each source in each cell (one or more steps). Policies fill this table,
+//! and the clock converts it to seconds.
 
 use super::access::AccessSchedule;
 use super::scenario::{MAX_CACHES, Scenario};
@@ -8,11 +8,11 @@ use std::ops::Range;
 /// Source of bytes, a column of a [`TrafficTable`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ByteSource {
-    /// The slow tier.
+    /// The storage that holds the dataset.
     Slow,
-    /// A cache of the node itself.
+    /// The node's own cache with this index in the scenario.
     Local(u8),
-    /// A cache of another node.
+    /// The cache with this index, on another node.
     Peer(u8),
 }
 
@@ -26,7 +26,7 @@ impl ByteSource {
     }
 }
 
-/// Counts of an epoch.
+/// Counts of the samples and bytes that nodes use in an epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct EpochCounts {
     /// Number of samples used, each counted once per step and node.
@@ -35,17 +35,16 @@ pub struct EpochCounts {
     pub local: u64,
     /// Number of used samples that came from other nodes' caches.
     pub peer: u64,
-    /// Number of bytes read from the slow tier, including those prefetched for later.
+    /// Number of bytes read from the slow tier, including bytes that are prefetched into a cache.
     pub slow_bytes: f64,
 }
 
 impl EpochCounts {
-    /// Returns the share of the uses that a cache served.
+    /// Returns the fraction (0 to 1) of the uses that a cache served.
     pub fn hits(&self) -> f64 {
         (self.local + self.peer) as f64 / self.uses.max(1) as f64
     }
 
-    /// Counts the use of a sample of `bytes` from `source`.
     fn read(&mut self, source: ByteSource, bytes: f32) {
         self.uses += 1;
         match source {
@@ -67,11 +66,10 @@ impl EpochCounts {
 /// How epochs are divided into cells: one cell per step, or several steps per cell to limit the size of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrafficCells {
-    /// Number of steps of a cell. The last cell of an epoch may have fewer.
+    /// Number of steps per cell. The last cell of an epoch may have fewer.
     pub steps: u64,
-    /// Number of cells of an epoch.
+    /// Number of cells per epoch.
     pub per_epoch: u64,
-    /// Number of steps of an epoch.
     epoch_steps: u64,
     /// Number of epochs.
     pub epochs: u64,
@@ -82,7 +80,7 @@ pub struct TrafficCells {
 const MAX_VALUES: u64 = 100_000_000;
 
 impl TrafficCells {
-    /// Makes the cells for the accesses of a scenario.
+    /// Chooses the number of steps per cell so that the table of a scenario stays within 400 MB.
     pub fn of(scenario: &Scenario, accesses: &AccessSchedule) -> Self {
         let columns = 1 + 2 * scenario.cache.len();
         let all = u64::from(scenario.nodes) * accesses.steps() * accesses.epochs() * columns as u64;
@@ -96,7 +94,7 @@ impl TrafficCells {
         (self.per_epoch * self.epochs) as usize
     }
 
-    /// Returns the cell of a step, which is counted through all epochs.
+    /// Returns the index of the cell that contains `step`. Both are counted through all epochs.
     pub fn of_step(&self, step: u64) -> usize {
         (step / self.epoch_steps * self.per_epoch + step % self.epoch_steps / self.steps) as usize
     }
@@ -107,7 +105,7 @@ impl TrafficCells {
         epoch * self.epoch_steps + cell * self.steps
     }
 
-    /// Returns the cells of an epoch.
+    /// Returns the range of cell indices of an epoch.
     pub fn of_epoch(&self, epoch: usize) -> Range<usize> {
         let each = self.per_epoch as usize;
         epoch * each..(epoch + 1) * each
@@ -119,7 +117,7 @@ impl TrafficCells {
         first..(first + self.steps).min(self.epoch_steps)
     }
 
-    /// Returns the epoch of a cell.
+    /// Returns the index of the epoch that contains a cell.
     pub fn epoch(&self, cell: usize) -> usize {
         cell / self.per_epoch as usize
     }
@@ -130,23 +128,23 @@ impl TrafficCells {
 pub struct NodeTraffic {
     cells: TrafficCells,
     bytes: Vec<f32>,
-    /// Bytes that are used again without being read, by cell; empty if there are none.
+    /// Bytes of repeated uses in a step, which need no read, by cell; empty if there are none.
     again: Vec<f32>,
     epochs: Vec<EpochCounts>,
-    /// Bytes that other nodes send to this node to keep, by cell; empty if there are no such bytes.
+    /// Bytes that other nodes send to this node for its cache, by cell; empty if there are none.
     pushed: Vec<f32>,
     /// Bytes that this node sends to other nodes, by cell; empty if unknown.
     sent: Vec<f32>,
-    /// Before this cell, the node also reads the slow tier to prefetch.
+    /// The node prefetches from the slow tier in all cells before this one.
     filling_until: usize,
 }
 
-/// Byte counts of one node in one cell, to be added to the node's counts.
+/// Byte counts of one node in one cell. [`NodeTraffic::add`] adds them to the node's counts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CellReads {
     bytes: [f32; 1 + 2 * MAX_CACHES],
     again: f32,
-    /// Bytes that other nodes send to this node to keep.
+    /// Bytes that other nodes send to this node for its cache.
     pub pushed: f32,
     /// Bytes that this node sends to other nodes.
     pub sent: f32,
@@ -160,7 +158,7 @@ impl CellReads {
         self.counts.read(source, bytes);
     }
 
-    /// Counts another use of a sample of `bytes` that the node already has.
+    /// Counts a repeated use, in the same step, of a sample of `bytes` that the node already has.
     pub fn used_again(&mut self, bytes: f32) {
         self.again += bytes;
     }
@@ -175,7 +173,7 @@ impl NodeTraffic {
         Self { cells, bytes, again: none(), epochs, pushed: none(), sent: none(), filling_until: 0 }
     }
 
-    /// Adds the counts of a cell.
+    /// Adds the counts of one cell, whose index is `cell`.
     pub fn add(&mut self, cell: usize, reads: &CellReads) {
         let columns = self.cells.columns;
         let bytes = &mut self.bytes[cell * columns..(cell + 1) * columns];
@@ -198,7 +196,7 @@ impl NodeTraffic {
         self.epochs[self.cells.epoch(cell)].read(source, bytes);
     }
 
-    /// Counts another use in `step` of a sample of `bytes` that the node already has.
+    /// Counts a repeated use, in `step` (counted through all epochs), of a sample of `bytes` that the node already has.
     pub fn used_again(&mut self, step: u64, bytes: f32) {
         self.again.resize(self.cells.count(), 0.0);
         self.again[self.cells.of_step(step)] += bytes;
@@ -235,20 +233,20 @@ impl TrafficTable {
         f64::from(self.nodes[node].bytes[cell * self.cells.columns + source.column()])
     }
 
-    /// Returns the bytes that `node` uses again in `cell`, without reading them.
+    /// Returns the bytes of repeated uses of samples by `node` in `cell`. These bytes are not read again.
     pub fn again(&self, node: usize, cell: usize) -> f64 {
         self.nodes[node].again.get(cell).map_or(0.0, |&bytes| bytes.into())
     }
 
-    /// Returns the bytes that `node` uses in `cell`: from all sources, and bytes that it uses again.
+    /// Returns the bytes of all uses by `node` in `cell`: bytes read from all sources, and bytes of repeated uses.
     pub fn all_bytes(&self, node: usize, cell: usize) -> f64 {
         let first = cell * self.cells.columns;
         let fetched = &self.nodes[node].bytes[first..first + self.cells.columns];
         fetched.iter().map(|&bytes| f64::from(bytes)).sum::<f64>() + self.again(node, cell)
     }
 
-    /// Returns the bytes that `node` receives from other nodes in `cell`: the bytes that it uses, and the bytes that it
-    /// only keeps for all nodes.
+    /// Returns the bytes that `node` receives from other nodes in `cell`: bytes of the samples that it uses, and bytes
+    /// that it only stores in its cache for all nodes.
     pub fn received(&self, node: usize, cell: usize) -> f64 {
         let caches = (0..(self.cells.columns / 2) as u8).map(ByteSource::Peer);
         let read: f64 = caches.map(|source| self.bytes(node, cell, source)).sum();
@@ -260,7 +258,7 @@ impl TrafficTable {
         self.nodes[node].sent.get(cell).map_or(0.0, |&bytes| bytes.into())
     }
 
-    /// Returns the bytes that `node` reads from the slow tier in an epoch, including those prefetched for later.
+    /// Returns the bytes that `node` reads from the slow tier in an epoch, including bytes prefetched into a cache.
     pub fn slow_bytes(&self, node: usize, epoch: usize) -> f64 {
         self.nodes[node].epochs[epoch].slow_bytes
     }
@@ -270,7 +268,7 @@ impl TrafficTable {
         self.bytes(node, cell, ByteSource::Slow) > 0.0 || cell < self.nodes[node].filling_until
     }
 
-    /// Returns the counts of an epoch over all nodes.
+    /// Returns the counts of an epoch, summed over all nodes.
     pub fn count(&self, epoch: usize) -> EpochCounts {
         let mut sum = EpochCounts::default();
         self.nodes.iter().for_each(|node| sum.add(&node.epochs[epoch]));

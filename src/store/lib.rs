@@ -3,8 +3,8 @@
 //! - `io` reads extents of files, by io_uring or threads, and extents of files on servers.
 //! - `segments` writes the files that hold cached copies.
 //! - `peers` serves a node's cached samples to other nodes, and reads samples from them.
-//! - `tier` plans from the schedule which samples to keep in memory and on NVMe, keeps them, and reads each sample from
-//!   the cheapest place.
+//! - `tier` plans from the sample order which samples to keep in memory and on NVMe, keeps them, and reads each sample
+//!   from the cheapest place.
 
 #![warn(missing_docs, unreachable_pub)]
 

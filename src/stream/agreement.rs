@@ -25,7 +25,6 @@ pub trait RankVotes: Send + Sync {
 /// Where a rank begins. All ranks must begin at the same point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct GroupStart {
-    /// The first step.
     pub step: u64,
     /// The checksum of the loaded states, if all ranks load the states of all former ranks; otherwise 0.
     pub states: u32,
@@ -49,7 +48,6 @@ pub(super) fn report_start_failure(votes: &Arc<dyn RankVotes>) {
 }
 
 impl GroupStart {
-    /// Checks that all ranks begin at the same point.
     fn agree(self, votes: &dyn RankVotes) -> Result<()> {
         let mine = [&self.step.to_le_bytes()[..], &self.states.to_le_bytes()].concat();
         let all = votes.gather(&mine)?;
@@ -67,7 +65,6 @@ impl GroupStart {
     }
 }
 
-/// The values of a rank's vote.
 const WAITS: u8 = 0;
 const HAS_A_BATCH: u8 = 1;
 const HAS_ENDED: u8 = 2;
@@ -85,10 +82,8 @@ pub(super) struct StepAgreement {
     end: Option<u64>,
 }
 
-/// The progress of the vote on the next step.
 #[derive(Debug)]
 enum Round {
-    /// No vote is under way.
     Open,
     Asked,
     Answered(Result<Vec<u8>>),
@@ -175,7 +170,6 @@ impl StepAgreement {
     }
 }
 
-/// Checks that each rank gave one byte.
 fn one_byte_each(votes: Vec<Vec<u8>>) -> Result<Vec<u8>> {
     let byte = |vote: Vec<u8>| match vote[..] {
         [byte] => Ok(byte),
@@ -188,7 +182,6 @@ fn one_byte_each(votes: Vec<Vec<u8>>) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// Other ranks with fixed votes, and their start point.
     struct Fixed(Vec<u8>, Option<GroupStart>);
 
     impl RankVotes for Fixed {

@@ -27,7 +27,7 @@ pub struct StreamCounters {
     /// Samples that a source gave again while the first copy was still waiting. The copies are skipped and counted
     /// nowhere else.
     pub repeated: u64,
-    /// Gaps in the sources' own numbering: samples that never arrived.
+    /// Samples that never arrived, as gaps in the sources' own sequence numbers show.
     pub missing: u64,
 }
 

@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A hasher that returns the id itself.
 #[derive(Debug, Clone, Default)]
 pub(super) struct IdHasher(u64);
 
@@ -21,7 +20,5 @@ impl Hasher for IdHasher {
     }
 }
 
-/// A table keyed by sample ids.
 pub(super) type IdTable<V> = HashMap<u64, V, BuildHasherDefault<IdHasher>>;
-/// A set of sample ids.
 pub(super) type IdSet = HashSet<u64, BuildHasherDefault<IdHasher>>;

@@ -21,11 +21,10 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The settings of an ingest queue.
 pub(super) struct IngestOptions {
     pub policy: StreamPolicy,
     pub seed: u64,
-    /// The limit of the memory of waiting samples, in bytes.
+    /// The maximum bytes of the samples that wait in memory.
     pub most_bytes: u64,
     /// The number of samples that may wait in memory regardless of their size.
     pub always_admitted: usize,
@@ -38,13 +37,11 @@ pub(super) struct IngestOptions {
     pub notices: Notices,
 }
 
-/// The ingest queue.
 pub(super) struct IngestQueue {
     options: IngestOptions,
     state: Mutex<IngestState>,
     /// Signals that there is free space again or that the queue is closed.
     space_freed: Condvar,
-    /// Wakes the thread that plans batches.
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -57,48 +54,38 @@ struct IngestState {
     overflow: VecDeque<WaitingSample>,
     counters: StreamCounters,
     sources: Vec<SourceProgress>,
-    /// The names of the streams, for messages.
     names: Vec<String>,
-    /// For each source, whether it will give no more samples.
     ended: Vec<bool>,
     /// The ids of the samples that wait or are on their way to a batch.
     present: HashSet<u64>,
-    /// The samples on their way to a batch, by id.
     taken: HashMap<u64, TakenSample>,
     /// The ids of the withdrawn samples, whether they have arrived or not.
     withdrawn: HashSet<u64>,
     arrivals: u64,
     failure: Option<Error>,
     closed: bool,
-    /// The times from the arrival of samples to the delivery of their batches.
     latencies: Histogram,
 }
 
-/// A sample on its way to a batch.
 struct TakenSample {
     source: usize,
     number: u64,
     since: Instant,
 }
 
-/// The outcome of a sample that was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SampleOutcome {
     Delivered,
     Failed,
 }
 
-/// The state of the queue that a decision of the plan depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IngestView {
-    /// The number of samples that can be taken.
     pub waiting: usize,
-    /// Whether no more samples will ever come.
     pub ended: bool,
 }
 
 impl IngestQueue {
-    /// A queue for sources that resume at these positions.
     pub(super) fn new(
         options: IngestOptions,
         sources: Vec<(String, Replay, SourcePosition)>,
@@ -134,7 +121,6 @@ impl IngestQueue {
         })
     }
 
-    /// Sets the function that wakes the planning thread.
     pub(super) fn set_waker(&self, wake: Box<dyn Fn() + Send + Sync>) {
         let _ = self.wake.set(wake);
     }
@@ -170,10 +156,6 @@ impl IngestQueue {
         }
     }
 
-    /// Adds the samples that a source received.
-    ///
-    /// # Errors
-    /// I/O errors of the spill directory.
     pub(super) fn arrive(&self, source: usize, arrivals: impl Iterator<Item = Arrival>) -> Result<()> {
         let mut state = self.lock();
         for arrival in arrivals {
@@ -192,7 +174,6 @@ impl IngestQueue {
         Ok(())
     }
 
-    /// Counts an arrival, and returns the sample if it can be used.
     fn admit_arrival(
         &self,
         state: &mut IngestState,
@@ -236,7 +217,6 @@ impl IngestQueue {
         Some(WaitingSample { arrival, source, number, record, since: Instant::now() })
     }
 
-    /// Adds a sample to the samples that wait in memory, and drops samples if too many wait.
     fn add(&self, state: &mut IngestState, sample: WaitingSample) {
         state.waiting.add(sample);
         if matches!(self.options.policy, StreamPolicy::DropOldest | StreamPolicy::DropRandom) {
@@ -267,13 +247,11 @@ impl IngestQueue {
         }
     }
 
-    /// Marks a source as ended: it will give no more samples.
     pub(super) fn end(&self, source: usize) {
         self.lock().ended[source] = true;
         self.wake_planner();
     }
 
-    /// Sets the error that ends the stream, unless an earlier error is set.
     pub(super) fn fail(&self, error: Error) {
         self.lock().failure.get_or_insert(error);
         self.wake_planner();
@@ -333,7 +311,6 @@ impl IngestQueue {
         Ok(WaitingSample { arrival, source, number, record, since })
     }
 
-    /// Puts samples back that were taken and not used.
     pub(super) fn put_back(&self, samples: impl Iterator<Item = WaitingSample>) {
         let mut state = self.lock();
         for sample in samples {
@@ -350,7 +327,6 @@ impl IngestQueue {
         }
     }
 
-    /// Settles samples that were taken, each with its outcome.
     pub(super) fn settle(&self, samples: impl Iterator<Item = (u64, SampleOutcome)>) {
         let (mut state, now) = (self.lock(), Instant::now());
         for (id, outcome) in samples {
@@ -368,13 +344,12 @@ impl IngestQueue {
         }
     }
 
-    /// Adds `count` to the number of rehearsed samples that were delivered.
     pub(super) fn count_rehearsed(&self, count: u64) {
         self.lock().counters.rehearsed += count;
     }
 
-    /// Withdraws the waiting samples with these `ids`, and returns their number. Samples with these ids that arrive
-    /// later are withdrawn, too.
+    /// Withdraws the samples with these `ids` that wait now or arrive later. Returns how many waiting samples were
+    /// withdrawn.
     ///
     /// # Errors
     /// I/O errors of the spill directory.
@@ -413,19 +388,16 @@ impl IngestQueue {
         Ok((withdrawn.len() + spilled.len()) as u64)
     }
 
-    /// The sample counters now.
     pub(super) fn counters(&self) -> StreamCounters {
         let counters = self.lock().counters;
         debug_assert!(counters.balances(), "{counters:?}");
         counters
     }
 
-    /// The times from the arrival of samples to the delivery of their batches.
     pub(super) fn latencies(&self) -> Histogram {
         self.lock().latencies.clone()
     }
 
-    /// Whether there is a spill directory.
     pub(super) fn spills(&self) -> bool {
         self.options.spill.is_some()
     }
@@ -436,12 +408,10 @@ impl IngestQueue {
         self.space_freed.notify_all();
     }
 
-    /// Whether the queue was closed.
     pub(super) fn is_closed(&self) -> bool {
         self.lock().closed
     }
 
-    /// Wakes the planning thread.
     pub(super) fn wake_planner(&self) {
         if let Some(wake) = self.wake.get() {
             wake();
@@ -454,7 +424,6 @@ impl IngestQueue {
     }
 }
 
-/// Whether a source may receive more samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SpaceStatus {
     Available,
@@ -462,12 +431,10 @@ pub(super) enum SpaceStatus {
     Closed,
 }
 
-/// The reason why a sample without a class cannot be used.
 const NO_CLASS: &str =
     "it has no class: add a member cls, or a json with \"label\", or load fields=[...] without \"label\"";
 
 impl IngestState {
-    /// Settles a waiting sample that will not be used.
     fn settle_unused(&mut self, sample: &WaitingSample) {
         self.settle(sample.source, sample.number, sample.record.id);
     }

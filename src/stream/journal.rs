@@ -14,16 +14,15 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// The format version of journals.
 const VERSION: u32 = 1;
 
-/// A line of a journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 pub(super) enum JournalLine {
-    /// The first line.
-    Header { journal: u32, identity: StreamIdentity },
-    /// A step that was delivered.
+    Header {
+        journal: u32,
+        identity: StreamIdentity,
+    },
     Step {
         step: u64,
         /// The new samples in the order in which they were taken: the index of the source, the key, and the checksum of
@@ -33,7 +32,10 @@ pub(super) enum JournalLine {
         rehearsed: (u64, u32),
     },
     /// Samples that were withdrawn before step `before` was planned, by their ids.
-    Withdrawn { before: u64, withdrawn: Vec<u64> },
+    Withdrawn {
+        before: u64,
+        withdrawn: Vec<u64>,
+    },
 }
 
 /// The checksum of the ids of rehearsed samples, in the order in which they were drawn.
@@ -42,7 +44,6 @@ pub(super) fn digest(ids: &[u64]) -> u32 {
     checksum(&bytes)
 }
 
-/// A journal that is being written.
 pub(super) struct JournalWriter {
     file: File,
     path: PathBuf,
@@ -115,7 +116,6 @@ impl JournalWriter {
     }
 }
 
-/// A journal that is being replayed.
 pub(super) struct JournalReader {
     lines: std::io::Lines<BufReader<File>>,
     path: PathBuf,

@@ -14,7 +14,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// The file number of all samples in use. The offset of a sample in this virtual file is the sample's id.
 const LIVE: FileId = FileId(u32::MAX);
 
-/// Where the bytes of a sample are.
 #[derive(Debug, Clone)]
 pub(super) enum LiveBytes {
     Memory(Arc<Record>),
@@ -25,7 +24,6 @@ pub(super) enum LiveBytes {
     },
 }
 
-/// A sample in use.
 struct LiveSample {
     /// The number of batch positions with this sample.
     users: u32,
@@ -33,7 +31,6 @@ struct LiveSample {
     bytes: LiveBytes,
 }
 
-/// The samples in use, by their ids.
 pub(crate) struct LiveTable {
     name: PathBuf,
     fingerprint: Fingerprint,
@@ -43,7 +40,6 @@ pub(crate) struct LiveTable {
 }
 
 impl LiveTable {
-    /// An empty table for the streams with these names.
     pub(super) fn new(streams: &[&str], sizes: (u32, u32)) -> Self {
         let mut hash = Sha256::new_with_prefix(b"foreload streams 1");
         for stream in streams {
@@ -58,14 +54,14 @@ impl LiveTable {
         }
     }
 
-    /// Adds a batch position with this sample.
+    /// Records that one more batch position uses this sample.
     pub(super) fn add_user(&self, id: u64, label: Option<u32>, bytes: LiveBytes) {
         let mut samples = self.samples.write().unwrap_or_else(PoisonError::into_inner);
         let sample = LiveSample { users: 0, label: label.unwrap_or(0), bytes };
         samples.entry(id).or_insert(sample).users += 1;
     }
 
-    /// Removes a batch position with this sample.
+    /// Records that one batch position no longer uses this sample. The sample leaves the table with its last user.
     pub(super) fn remove_user(&self, id: u64) {
         let mut samples = self.samples.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(sample) = samples.get_mut(&id) {
@@ -76,7 +72,6 @@ impl LiveTable {
         }
     }
 
-    /// The sample, if it is in memory.
     pub(super) fn record(&self, id: u64) -> Option<Arc<Record>> {
         self.with(id, |sample| match &sample.bytes {
             LiveBytes::Memory(record) => Some(record.clone()),
@@ -84,7 +79,6 @@ impl LiveTable {
         })?
     }
 
-    /// Where the bytes of a sample are. `None` for a sample that is not in use.
     pub(super) fn bytes(&self, id: u64) -> Option<LiveBytes> {
         self.with(id, |sample| sample.bytes.clone())
     }
@@ -97,7 +91,6 @@ impl LiveTable {
         })?
     }
 
-    /// Sets where a sample's bytes are now, if it is in use.
     pub(super) fn set_bytes(&self, id: u64, bytes: &LiveBytes) {
         let mut samples = self.samples.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(sample) = samples.get_mut(&id) {

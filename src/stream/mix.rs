@@ -27,37 +27,31 @@ pub struct MixOptions {
     /// The lower and the upper limit of the mean number of uses per new sample, if there are limits.
     pub samples_per_insert: Option<(f64, f64)>,
     pub when_dry: WhenDry,
-    /// How long a batch waits until the stream counts as dry.
+    /// How long a batch waits for samples until the stream counts as dry.
     pub dry_after: Duration,
 }
 
-/// The inputs of a decision.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MixView {
-    /// The number of samples that wait.
     pub waiting: u64,
-    /// Whether no more samples will come.
     pub ended: bool,
-    /// The number of samples in the rehearsal buffer.
     pub kept: u64,
     pub now: Instant,
 }
 
-/// The decision on a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MixDecision {
-    /// The batch has this many new samples and this many rehearsed ones.
-    Batch { new: u32, rehearsed: u32 },
+    Batch {
+        new: u32,
+        rehearsed: u32,
+    },
     /// Decide again when more samples arrive, or at the given time at the latest (`None`: no limit).
     Wait(Option<Instant>),
-    /// The stream is over.
     End,
 }
 
-/// Makes the decisions, step by step.
 pub(super) struct Mixer {
     options: MixOptions,
-    /// The number of samples that were used so far.
     used: u64,
     /// How many of the `used` samples were new.
     taken: u64,
@@ -106,29 +100,24 @@ impl MixOptions {
         Ok(())
     }
 
-    /// The number of rehearsed samples of a batch at this share.
     fn rehearsed_of(&self, share: f64) -> u32 {
         (share * f64::from(self.batch_size)).round() as u32
     }
 }
 
 impl Mixer {
-    /// A mixer that resumes after `used` samples were used, of which `taken` were new.
     pub(super) fn new(options: MixOptions, (used, taken): (u64, u64)) -> Self {
         Self { options, used, taken, waits_since: None, is_dry: false }
     }
 
-    /// The number of samples that were used so far, and how many of them were new.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.used, self.taken)
     }
 
-    /// Resets the counts.
     pub(super) fn set_counts(&mut self, (used, taken): (u64, u64)) {
         (self.used, self.taken) = (used, taken);
     }
 
-    /// Counts the samples of a batch.
     pub(super) fn count(&mut self, new: u32, rehearsed: u32) {
         self.used += u64::from(new + rehearsed);
         self.taken += u64::from(new);
@@ -142,7 +131,6 @@ impl Mixer {
         }
     }
 
-    /// Decides on the next step.
     pub(super) fn decide(&mut self, view: MixView) -> MixDecision {
         let MixOptions { batch_size, share: (least, greatest), .. } = self.options;
         let kept = u32::try_from(view.kept).unwrap_or(u32::MAX).min(batch_size);

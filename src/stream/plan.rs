@@ -20,22 +20,16 @@ use data::schedule::{BatchEntry, Draw};
 use std::collections::{HashSet, VecDeque};
 use std::time::Instant;
 
-/// The plan of one rank's steps.
 pub(super) struct Plan {
     mixer: Mixer,
     buffer: Option<RehearsalBuffer>,
-    /// The random key for the order of samples within each batch.
     order: RandomKey,
     batch_size: u64,
-    /// This rank's share of the stream.
     share: RankShare,
-    /// The agreement with the other ranks, if there are several.
     group: Option<StepAgreement>,
-    /// The next step to plan.
     next: u64,
     /// The steps that are planned and not delivered, in order.
     ahead: VecDeque<PlannedStep>,
-    /// Where delivered steps are written.
     journal: Option<JournalWriter>,
     /// Recent withdrawals: for each, the step before which it applies, and the ids of the samples.
     withdrawn: Vec<(u64, Vec<u64>)>,
@@ -44,13 +38,12 @@ pub(super) struct Plan {
     due: Vec<(u64, Vec<u64>)>,
 }
 
-/// A step whose samples are chosen.
 pub(super) struct PlannedStep {
     pub step: u64,
     pub entries: Vec<BatchEntry>,
     pub new: Vec<WaitingSample>,
     pub rehearsed: Vec<u64>,
-    /// The counts of the mixer before the step.
+    /// The mixer's counts before the step: the samples used so far, and how many of them were new.
     counts: (u64, u64),
 }
 
@@ -66,7 +59,6 @@ pub enum NextBatch {
 }
 
 impl Plan {
-    /// A plan that begins with step `next`.
     pub(super) fn new(
         mixer: Mixer,
         buffer: Option<RehearsalBuffer>,
@@ -90,30 +82,22 @@ impl Plan {
         }
     }
 
-    /// Sets the share of this rank and the agreement with the other ranks.
     pub(super) fn among(self, share: RankShare, group: Option<StepAgreement>) -> Self {
         Self { share, group, ..self }
     }
 
-    /// Sets the journal for delivered steps.
     pub(super) fn with_journal(self, journal: Option<JournalWriter>) -> Self {
         Self { journal, ..self }
     }
 
-    /// Syncs the journal to the drive, and returns its length in bytes.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub(super) fn sync_journal(&mut self) -> Result<Option<u64>> {
         self.journal.as_mut().map(JournalWriter::sync).transpose()
     }
 
-    /// The next step to deliver.
     pub(super) fn first_undelivered(&self) -> u64 {
         self.ahead.front().map_or(self.next, |step| step.step)
     }
 
-    /// The counts of the mixer after the last delivered step.
     pub(super) fn counts(&self) -> (u64, u64) {
         self.ahead.front().map_or_else(|| self.mixer.counts(), |step| step.counts)
     }
@@ -224,10 +208,6 @@ impl Plan {
         self.buffer.as_mut().map_or(Ok(0), |buffer| buffer.withdraw(ids))
     }
 
-    /// Plans the next step with these samples.
-    ///
-    /// # Errors
-    /// The errors of the rehearsal buffer.
     pub(super) fn compose(
         &mut self,
         new: Vec<WaitingSample>,

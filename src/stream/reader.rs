@@ -9,17 +9,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use store::io::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker};
 
-/// Reads the bytes of a sample in use, synchronously.
 type RereadFn = dyn Fn(u64) -> Result<Vec<u8>> + Send;
 
-/// The reader of the samples in use.
 pub(crate) struct StreamReader {
     live: Arc<LiveTable>,
-    /// The reader of the rehearsal buffer's files, if the buffer has a directory.
     stored: Option<Box<dyn Reader>>,
     /// The reads that `stored` has in flight: for each request token, the sample's id and the checksum of its bytes.
     reading: HashMap<u64, (u64, u32)>,
-    /// Reads a sample again if its file was replaced: withdrawing samples moves other samples.
+    /// Reads a sample again if its file was replaced, because withdrawing other samples moved it.
     reread: Box<RereadFn>,
     depth: usize,
     copied: Vec<Completion>,
@@ -49,7 +46,6 @@ impl StreamReader {
         }
     }
 
-    /// Fills a slot with the sample's current bytes.
     fn fill_reread(&self, token: u64, sample: u64, slot: Slot) -> Completion {
         match (self.reread)(sample) {
             Ok(bytes) => into_slot(token, &bytes, slot),
@@ -78,7 +74,6 @@ impl StreamReader {
     }
 }
 
-/// Copies a sample's bytes into a slot.
 fn into_slot(token: u64, bytes: &[u8], mut slot: Slot) -> Completion {
     if bytes.len() > slot.capacity() {
         let message =
@@ -129,8 +124,8 @@ impl Reader for StreamReader {
             if !std::mem::take(&mut self.deferred) {
                 return Ok(());
             }
-            // Copied samples must not wait for `stored`. But `stored` may submit its requests only after its waker was
-            // called.
+            // Do not wait for `stored` while copied samples are ready: calling its waker first makes the wait return at
+            // once. The wait is still needed, because `stored` may send its requests only in `wait`.
             (stored.waker().0)();
         }
         let mut arrived = std::mem::take(&mut self.arrived);

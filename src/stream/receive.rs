@@ -23,11 +23,9 @@ const SHUTDOWN_WAIT: Duration = Duration::from_secs(1);
 /// How long a source may take to respond to a command.
 const ACKNOWLEDGE_WAIT: Duration = Duration::from_secs(60);
 
-/// A command for the thread of a source.
 enum SourceCommand {
-    /// Release the samples that are settled at this position.
+    /// Make the source release (acknowledge or delete) the samples that are settled at this position.
     Acknowledge(SourcePosition, Sender<Result<bool>>),
-    /// Get a sample again.
     Fetch(String, Sender<Result<Record>>),
 }
 
@@ -110,10 +108,6 @@ impl Receivers {
         }
     }
 
-    /// Gets a sample of a source again.
-    ///
-    /// # Errors
-    /// The errors of [`StreamSource::fetch`].
     pub(super) fn fetch(&self, source: usize, key: &str) -> Result<Record> {
         self.ask(source, |answer| SourceCommand::Fetch(key.to_owned(), answer))
     }
@@ -148,7 +142,6 @@ impl Drop for Receivers {
     }
 }
 
-/// Receives until the queue is closed.
 fn run(
     ingest: &IngestQueue,
     (number, mut source): (usize, Box<dyn StreamSource>),
@@ -177,7 +170,8 @@ fn run(
             continue;
         }
         if ingest.wait_for_space(PATIENCE)? != SpaceStatus::Available {
-            // A server or other readers may consider a silent reader dead.
+            // While the queue has no free space, a server or other readers may consider a source dead that sends
+            // nothing.
             if asked.elapsed() >= SIGN_OF_LIFE {
                 source.receive(0, Duration::ZERO, &mut arrivals)?;
                 asked = Instant::now();

@@ -28,7 +28,7 @@ const LONGEST_NAME: usize = 255;
 /// The length of a table entry without the member's name, in bytes.
 const ENTRY: usize = 6;
 
-/// A sample as it arrived.
+/// A sample of a stream as it arrived, with all its members in one buffer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
     /// The sample id: a hash of stream and key.
@@ -209,7 +209,7 @@ pub fn find(bytes: &[u8], name: &str) -> Option<Range<usize>> {
     members(bytes).find(|(found, _)| *found == name).map(|(_, range)| range)
 }
 
-/// The error for an arrival that cannot be a sample.
+/// Makes the error for data that arrived but cannot be a sample. `what` is the reason.
 pub fn unusable(stream: &str, key: &str, what: &str) -> Error {
     Error::Decode(DecodeError::Damaged(format!("sample {key:?} of stream {stream:?} cannot be used: {what}")))
 }

@@ -58,7 +58,7 @@ pub struct StreamOptions {
     pub rehearsal: Option<RehearsalOptions>,
     /// This rank's share of the stream.
     pub share: RankShare,
-    /// The exchange of votes, if there are several ranks.
+    /// How the ranks of a divided stream vote on each step; `None` for a single rank.
     pub votes: Option<Arc<dyn RankVotes>>,
     /// The user's function that scores samples for the rehearsal buffer.
     pub score: Option<Arc<ScoreFunction>>,
@@ -89,12 +89,10 @@ struct IdleStream {
     loaded: Option<LoadedState>,
 }
 
-/// The parts of a stream that exist from its first iteration.
 struct RunningStream {
     ingest: Arc<IngestQueue>,
     receivers: Receivers,
     plan: Mutex<Plan>,
-    /// The journal that is replayed.
     replay: Option<Mutex<JournalReader>>,
 }
 
@@ -142,7 +140,7 @@ impl SampleStream {
         }))
     }
 
-    /// The table of the samples in use.
+    /// The samples of planned batches, as the dataset of the pipeline.
     pub fn live(&self) -> Arc<dyn StreamSamples> {
         self.live.clone()
     }
@@ -324,7 +322,7 @@ impl SampleStream {
         Some(entries[stream.below(entries.len() as u64) as usize].draw.sample)
     }
 
-    /// Reads the bytes of a sample in use, synchronously.
+    /// Reads the bytes of a sample of a planned batch, synchronously.
     ///
     /// # Errors
     /// The errors of the rehearsal buffer.
@@ -338,7 +336,7 @@ impl SampleStream {
         buffer.read(sample)
     }
 
-    /// Opens the reader of the samples in use.
+    /// Opens the reader of the samples of planned batches.
     ///
     /// # Errors
     /// The errors of the readers of files.
@@ -465,7 +463,7 @@ impl SampleStream {
         &self.identity.streams
     }
 
-    /// The number of failures before the stream resumed from a state.
+    /// The number of failures in the runs whose states were loaded, as far as this rank continues their counts.
     pub fn loaded_errors(&self) -> u64 {
         let idle = self.idle();
         let loaded = idle.loaded.iter().flat_map(LoadedState::states).map(|state| state.errors);

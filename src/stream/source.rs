@@ -31,7 +31,7 @@ pub enum Received {
 pub enum Replay {
     /// The source gives samples in a fixed order, and can resume after any sample.
     Ordered,
-    /// The source gives all its samples in any order, except the settled samples that it is given as a list.
+    /// The source gives all its samples in any order, except settled samples, whose keys it gets when it is opened.
     Unordered,
     /// The source never gives a sample again.
     Never,

@@ -15,14 +15,12 @@ pub(super) struct SourceProgress {
     early: HashSet<String>,
 }
 
-/// A sample that has arrived.
 struct ProgressEntry {
     key: String,
     settled: bool,
 }
 
 impl SourceProgress {
-    /// The progress of a source that resumes at `position`.
     pub(super) fn new(replay: Replay, position: SourcePosition) -> Self {
         let mut source_progress =
             Self { replay, first: 0, entries: VecDeque::new(), position, early: HashSet::new() };
@@ -32,7 +30,7 @@ impl SourceProgress {
         source_progress
     }
 
-    /// Sets where the source begins, unless it resumes at a position.
+    /// Makes the source begin after the sample with this key, unless the source resumes at a position.
     pub(super) fn start_after(&mut self, key: String) {
         self.position.after.get_or_insert(key);
     }
@@ -58,7 +56,6 @@ impl SourceProgress {
         self.pass_settled();
     }
 
-    /// Advances the position over all settled samples up to the first unsettled one.
     fn pass_settled(&mut self) {
         while self.entries.front().is_some_and(|entry| entry.settled) {
             let key = self.entries.pop_front().map(|entry| entry.key);
@@ -74,7 +71,6 @@ impl SourceProgress {
         self.entries.iter().filter(|entry| !entry.settled).count() as u64
     }
 
-    /// The current position of the source.
     pub(super) fn position(&self) -> SourcePosition {
         let mut position = self.position.clone();
         let early = self.entries.iter().filter(|entry| entry.settled);

@@ -26,7 +26,6 @@ pub struct SpillOptions {
     pub bytes: u64,
 }
 
-/// A sample that waits in the directory.
 #[derive(Debug, Clone)]
 pub(super) struct SpilledSample {
     pub source: usize,
@@ -37,7 +36,6 @@ pub(super) struct SpilledSample {
     pub since: Instant,
 }
 
-/// The open spill directory.
 pub(super) struct Spill(Mutex<SegmentStore>);
 
 impl Spill {

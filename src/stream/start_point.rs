@@ -14,17 +14,13 @@ use base::error::{Error, Result};
 use base::notices::Notices;
 use std::collections::BTreeSet;
 
-/// The position from which a run begins.
 #[derive(Debug, Default)]
 pub(super) struct StartPoint {
-    /// The first step.
     pub step: u64,
     /// The number of samples that earlier steps used, and how many of these samples were new.
     pub counts: (u64, u64),
     pub counters: StreamCounters,
-    /// The position of each source.
     pub positions: Vec<SourcePosition>,
-    /// The ids of the withdrawn samples.
     pub withdrawn: Vec<u64>,
     /// The length in bytes of the journal to resume.
     pub journal: Option<u64>,

@@ -13,7 +13,6 @@ use base::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// The format version of states.
 const VERSION: u32 = 1;
 /// The largest count in a state, 2^53: every JSON parser reads integers exactly up to this value.
 const MAX_COUNTED: u64 = 1 << 53;
@@ -23,7 +22,7 @@ const MAX_COUNTED: u64 = 1 << 53;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StreamState {
-    /// The format version.
+    /// The version of the state's format.
     pub stream_state: u32,
     /// The settings that a resuming run must share.
     pub identity: StreamIdentity,
@@ -35,7 +34,7 @@ pub struct StreamState {
     pub taken: u64,
     #[serde(rename = "account")]
     pub counters: StreamCounters,
-    /// The sources, in order.
+    /// The progress of each source, in order.
     pub sources: Vec<SourceState>,
     /// The ids of the samples that were withdrawn.
     pub withdrawn: Vec<u64>,
@@ -83,7 +82,6 @@ pub struct SnapshotRef {
 }
 
 impl SnapshotRef {
-    /// The error for a snapshot that does not belong to this state, or cannot be used.
     pub(super) fn is_other(&self, directory: &Path, what: &str) -> Error {
         Error::Unavailable(format!(
             "snapshot {} in {} {what}: the state belongs to another directory; load a state of this directory, or \
@@ -169,10 +167,8 @@ impl SavedStates {
     }
 }
 
-/// The state or states that one rank resumes from.
 #[derive(Debug, Clone)]
 pub(super) enum LoadedState {
-    /// The state that this rank saved.
     Own(Box<StreamState>),
     /// The states of all former ranks, in order of rank. The number of former ranks differs from the number of ranks
     /// now.
@@ -188,7 +184,6 @@ impl LoadedState {
         }
     }
 
-    /// The states, one or several.
     pub(super) fn states(&self) -> impl Iterator<Item = &StreamState> {
         match self {
             Self::Own(state) => std::slice::from_ref(&**state),
@@ -203,14 +198,12 @@ impl StreamIdentity {
         (self.rank, self.world_size)
     }
 
-    /// The rank as text.
     fn words(&self) -> String {
         format!("rank {} of {}", self.rank, self.world_size)
     }
 }
 
 impl StreamState {
-    /// The state before the first step.
     pub(super) fn first(identity: StreamIdentity) -> Self {
         let source = SourceState { position: Some(SourcePosition::default()), unsettled: 0 };
         Self {

@@ -23,12 +23,10 @@ pub enum StreamPolicy {
 
 named!(StreamPolicy: "block" => Block, "drop_oldest" => DropOldest, "drop_random" => DropRandom, "spill" => Spill);
 
-/// A sample that waits.
 #[derive(Debug, Clone)]
 pub(super) struct WaitingSample {
     /// The arrival number, counted over all sources.
     pub arrival: u64,
-    /// The index of the source that gave the sample.
     pub source: usize,
     /// The sample's number in the progress of that source.
     pub number: u64,
@@ -36,7 +34,6 @@ pub(super) struct WaitingSample {
     pub since: Instant,
 }
 
-/// The samples that wait in memory.
 pub(super) struct WaitingSamples {
     by_arrival: BTreeMap<u64, WaitingSample>,
     /// With [`StreamPolicy::DropRandom`]: (random number, arrival number) of each sample. The last entry is dropped
@@ -44,7 +41,6 @@ pub(super) struct WaitingSamples {
     by_draw: Option<BTreeSet<(u64, u64)>>,
     draw: RandomKey,
     bytes: u64,
-    /// The limit of the memory of waiting samples, in bytes.
     most_bytes: u64,
     /// The number of samples that may wait even if `most_bytes` is exceeded, so that a batch is possible.
     always_admitted: usize,
@@ -61,17 +57,14 @@ impl WaitingSamples {
         self.by_arrival.len()
     }
 
-    /// Whether there is space for another sample.
     pub(super) fn has_space(&self) -> bool {
         self.bytes < self.most_bytes || self.len() < self.always_admitted
     }
 
-    /// Whether a sample must be dropped.
     pub(super) fn overflows(&self) -> bool {
         self.bytes > self.most_bytes && self.len() > self.always_admitted
     }
 
-    /// Adds a new sample, or one that was taken and is put back.
     pub(super) fn add(&mut self, sample: WaitingSample) {
         self.bytes += sample.record.bytes().len() as u64;
         if let Some(by_draw) = &mut self.by_draw {
@@ -80,13 +73,11 @@ impl WaitingSamples {
         self.by_arrival.insert(sample.arrival, sample);
     }
 
-    /// Takes the `count` samples that have waited longest, or all if there are fewer.
     pub(super) fn take(&mut self, count: usize) -> Vec<WaitingSample> {
         let arrivals: Vec<u64> = self.by_arrival.keys().take(count).copied().collect();
         arrivals.into_iter().filter_map(|arrival| self.remove(arrival)).collect()
     }
 
-    /// Takes the sample that is dropped next.
     pub(super) fn drop_one(&mut self) -> Option<WaitingSample> {
         let arrival = match &self.by_draw {
             Some(by_draw) => by_draw.last()?.1,
@@ -95,7 +86,6 @@ impl WaitingSamples {
         self.remove(arrival)
     }
 
-    /// Takes all samples that are `wanted`.
     pub(super) fn take_all(&mut self, wanted: impl Fn(&Record) -> bool) -> Vec<WaitingSample> {
         let found = self.by_arrival.values().filter(|sample| wanted(&sample.record));
         let arrivals: Vec<u64> = found.map(|sample| sample.arrival).collect();

@@ -8,10 +8,8 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The environment variable that names the directory in which ours is created.
 const VARIABLE: &str = "FORELOAD_RUNTIME_DIR";
 
-/// The name of our directory in a parent that belongs to this user alone.
 const NAME: &str = "foreload";
 
 /// An open directory that belongs to this user alone. Names are looked up in the open directory, even if its path
@@ -24,10 +22,10 @@ pub struct RuntimeDirectory {
 impl RuntimeDirectory {
     /// Opens this user's directory `foreload/PURPOSE`, and creates it if it is missing. It is in
     /// `$FORELOAD_RUNTIME_DIR`, else in `$XDG_RUNTIME_DIR`, else in `/run/user/UID`, else in `/tmp`. `/run/user/UID` is
-    /// the usual value of `$XDG_RUNTIME_DIR`, so processes with and without that variable meet.
+    /// the usual value of `$XDG_RUNTIME_DIR`, so processes with and without that variable use the same directory.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if it cannot be created, or does not belong to this user alone.
+    /// [`Error::Unavailable`] if the directory cannot be created, or does not belong to this user alone.
     pub fn open(purpose: &str) -> Result<Self> {
         let user = rustix::process::geteuid().as_raw();
         let mut refused = None;
@@ -41,7 +39,6 @@ impl RuntimeDirectory {
         Err(refused.unwrap_or_else(|| Error::Internal("no place for a runtime directory was tried".into())))
     }
 
-    /// Opens or creates the directory `name` in the existing directory `place`.
     fn open_in(place: &Path, name: &str, user: u32) -> Result<Self> {
         if !place.is_absolute() {
             // Each process would resolve it relative to its own working directory.
@@ -115,7 +112,8 @@ impl RuntimeDirectory {
     }
 }
 
-/// The parent directories to try: the path, the name of our directory there, and whether a failure ends the search.
+/// The parent directories in which our directory can be, in order of preference. Each has the path, the name of our
+/// directory in it, and whether a failure there ends the search.
 fn candidates(user: u32) -> Vec<(PathBuf, String, bool)> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(chosen) = variable(VARIABLE) {

@@ -17,9 +17,9 @@ pub struct RangeLocks {
 /// How a range of bytes is locked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum LockKind {
-    /// Other descriptions may also hold a shared lock.
+    /// Other open file descriptions may also hold a shared lock.
     Shared,
-    /// No other description may hold a lock.
+    /// No other open file description may hold a lock.
     Exclusive,
 }
 
@@ -29,13 +29,13 @@ impl RangeLocks {
         Self { file }
     }
 
-    /// The file.
+    /// The file whose bytes are locked.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Locks `bytes`. Returns `false` if another description has locked some of them. Within `bytes`, the new lock
-    /// replaces the locks of this description.
+    /// Locks `bytes` for this open file description. Returns `false` if another description has locked some of the
+    /// bytes. Within `bytes`, the new lock replaces the earlier locks of this description.
     pub fn try_lock(&self, bytes: Range<u64>, kind: LockKind) -> io::Result<bool> {
         let kind = if kind == LockKind::Shared { libc::F_RDLCK } else { libc::F_WRLCK };
         match self.control(libc::F_OFD_SETLK, kind, &bytes) {
@@ -115,7 +115,6 @@ mod tests {
             RangeLocks::new(file.unwrap())
         };
         let (one, two, three) = (open(), open(), open());
-        // Lock the ranges in another order than that of their starts. One description has several ranges.
         for (who, range) in [(&two, 900..905), (&three, 50..70), (&two, 100..200), (&two, 300..301)] {
             assert!(who.try_lock(range, LockKind::Exclusive).unwrap());
         }
@@ -131,7 +130,6 @@ mod tests {
         );
         assert_eq!(sorted(one.locked_by_others(60..310).unwrap()), [50..70, 100..200, 300..301]);
         assert!(!one.try_lock(199..210, LockKind::Exclusive).unwrap());
-        // Extend the locked range, then shrink it.
         assert!(two.try_lock(100..250, LockKind::Exclusive).unwrap());
         assert!(!one.try_lock(220..221, LockKind::Shared).unwrap());
         two.unlock(150..250).unwrap();

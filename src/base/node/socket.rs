@@ -15,7 +15,6 @@ use std::os::unix::net::{UnixListener, UnixStream};
 /// Flags of a socket that is closed on exec and whose calls never block.
 pub const NONBLOCKING_CLOEXEC: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-/// The number of connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
 /// The suffix of a socket's name until its process listens.
@@ -104,7 +103,8 @@ pub fn listen(
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(directory.place_of(&unfinished))?)?;
         rustix::net::listen(&socket, BACKLOG)?;
-        // Rename only now. A process that finds `name` but cannot connect knows that the listener no longer exists.
+        // Rename only after `listen`. So a process that finds `name` but cannot connect can conclude that the listener
+        // has exited.
         std::fs::rename(directory.place_of(&unfinished), directory.place_of(name))?;
         Ok(socket)
     };
@@ -186,7 +186,6 @@ mod tests {
         let mut heard = Vec::new();
         UnixStream::from(ours).read_to_end(&mut heard).unwrap();
         assert_eq!(heard, b"x");
-        // Connections that are never accepted fill the queue.
         let waiting: Vec<_> = (0..2 * BACKLOG).map(|_| contact(&directory, "a").unwrap()).collect();
         assert!(matches!(waiting.last().unwrap(), SocketContact::Crowded));
         drop(listener);

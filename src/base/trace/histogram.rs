@@ -17,7 +17,6 @@ fn bucket(nanoseconds: u64) -> usize {
     ((shift as usize + 1) * PER_DOUBLING + within).min(BUCKETS - 1)
 }
 
-/// The middle of a bucket in nanoseconds.
 fn middle(bucket: usize) -> u64 {
     let (doubling, within) = (bucket / PER_DOUBLING, (bucket % PER_DOUBLING) as u64);
     let Some(shift) = doubling.checked_sub(1) else { return within };
@@ -27,7 +26,6 @@ fn middle(bucket: usize) -> u64 {
 /// A histogram of durations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// The counts by bucket; empty if nothing was counted.
     counts: Vec<u64>,
     max: u64,
 }

@@ -11,7 +11,6 @@ use super::{Gauge, PeersRecord, Stage, StageWork, since};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The number of intervals of a track after which its resolution becomes coarser.
 const PER_LEVEL: u32 = 8192;
 
 /// The first resolution: intervals that begin within this time are joined, in nanoseconds.
@@ -21,7 +20,6 @@ const FIRST_RESOLUTION: u64 = 1_000_000;
 /// begins. So the log of a reader that is never idle still shows its activity over time.
 const MAX_JOINED: u64 = 10_000_000;
 
-/// The number of intervals that are passed to the writer at a time.
 const CHUNK: usize = 128;
 
 /// How long a lane may hold intervals before it passes them to the writer, in nanoseconds. A killed run loses the held
@@ -38,25 +36,19 @@ struct Recorder {
     log: Arc<TraceLog>,
     thread: Arc<str>,
     number: u32,
-    /// The stages that the thread has worked on. There are few.
     tracks: Vec<(Stage, StageTrack)>,
-    /// The gauges of the thread, each with the time of its last recorded value.
     gauged: Vec<(Gauge, u64)>,
     chunk: Vec<TraceEvent>,
     samples: Vec<GaugeSample>,
-    /// Counters of requests to other nodes, each with its time.
     peers: Vec<(u64, PeersRecord)>,
     oldest: Option<u64>,
 }
 
-/// One stage of a lane.
 #[derive(Default)]
 struct StageTrack {
     open: Option<TraceEvent>,
-    /// The end of the last closed interval.
     closed_until: u64,
     closed: u32,
-    /// Intervals that begin within this time are joined, in nanoseconds; 0 at first.
     resolution: u64,
 }
 
@@ -216,7 +208,6 @@ impl StageTrack {
 }
 
 impl TraceEvent {
-    /// Whether `next`, which ends later, is joined to this interval.
     fn takes(&self, next: &Self, resolution: u64) -> bool {
         let touches = next.start <= self.end && self.end - self.start < MAX_JOINED;
         touches || next.start < self.start + resolution
@@ -228,8 +219,8 @@ impl TraceEvent {
         let end = self.end.max(next.end);
         let before = self.start.saturating_sub(start);
         let after = end - start.clamp(self.end, end);
-        // The first sum leaves out the overlap of `next` with this interval, although `next` may fill idle gaps there.
-        // So the busy time is at least the length of `next`, which was busy throughout.
+        // The sum leaves out the overlap of `next` with this interval, although `next` may have been busy in idle gaps
+        // there. `next` was busy throughout, so the busy time is at least the length of `next`.
         self.busy = (self.busy + before + after).max(next.end.saturating_sub(start));
         self.start = self.start.min(start);
         self.end = end;
@@ -249,7 +240,6 @@ mod tests {
         TraceEvent { stage: Stage::Read(TierName::SOURCE), start, end, busy: end - start, work }
     }
 
-    /// The intervals that a track makes of the given ones; checks that they do not overlap.
     fn joined(intervals: impl IntoIterator<Item = (u64, u64)>) -> Vec<TraceEvent> {
         let mut track = StageTrack::default();
         let add = |(start, end)| track.add(event(start, end));

@@ -5,17 +5,16 @@
 pub(super) struct TraceSpan {
     pub start: u64,
     pub end: u64,
-    /// How long its thread was busy: the whole interval, unless several intervals were joined.
+    /// How long the thread was busy, in nanoseconds. This is the length of the interval, unless the interval was joined
+    /// from several.
     pub busy: u64,
 }
 
 impl TraceSpan {
-    /// The idle share of the interval.
     fn idle(&self) -> f64 {
         if self.end == self.start { 1.0 } else { 1.0 - self.busy as f64 / (self.end - self.start) as f64 }
     }
 
-    /// The part of the interval between two moments.
     pub(super) fn within(&self, start: u64, end: u64) -> Option<Self> {
         let (from, to) = (self.start.max(start), self.end.min(end));
         let length = to.checked_sub(from)?;
@@ -50,12 +49,9 @@ pub(super) fn merged(spans: &[TraceSpan]) -> f64 {
     busy
 }
 
-/// The spans that contain the current moment.
 #[derive(Default)]
 struct OpenSpans {
-    /// The number of spans that are busy throughout.
     full: i64,
-    /// The other spans, each with its idle share.
     partly: Vec<(usize, f64)>,
 }
 

@@ -5,14 +5,11 @@ use serde::{Deserialize, Serialize, Serializer};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// The category of the log lines that hold these counters.
 pub(super) const CATEGORY: &str = "peers";
 
-/// The names of the log lines that hold sums over nodes.
 const ALL: &str = "all peers";
 const OTHERS: &str = "other peers";
 
-/// The prefix before a node's name in the name of a log line.
 const NODE: &str = "peer ";
 
 /// A number in a log. An integer is written without a decimal point.
@@ -73,7 +70,6 @@ fn by_node<S: Serializer>(nodes: &[(String, PeerNumbers)], to: S) -> Result<S::O
 }
 
 impl PeersRecord {
-    /// The log lines of this record, each with its name.
     pub(super) fn lines(&self) -> impl Iterator<Item = (String, &PeerNumbers)> {
         let sums = [(ALL, Some(&self.all)), (OTHERS, self.others.as_ref())];
         let sums = sums.into_iter().filter_map(|(name, numbers)| Some((name.to_owned(), numbers?)));

@@ -23,7 +23,6 @@ pub struct Recording {
     without_epoch: Vec<RecordedInterval>,
 }
 
-/// An interval in the file.
 #[derive(Debug)]
 struct RecordedInterval {
     process: u32,
@@ -34,16 +33,13 @@ struct RecordedInterval {
     samples: u64,
 }
 
-/// The work of one stage in an epoch.
 #[derive(Debug, Default)]
 pub(super) struct StageRecord {
-    /// The spans of each thread, by track id.
     pub tracks: BTreeMap<u32, Vec<TraceSpan>>,
     pub bytes: u64,
     pub samples: u64,
 }
 
-/// One line of the file.
 #[derive(Deserialize)]
 struct TraceLine<'a> {
     #[serde(borrow)]
@@ -74,7 +70,6 @@ struct EventArguments {
     busy: Option<f64>,
 }
 
-/// A line with counters of requests to other nodes.
 #[derive(Deserialize)]
 struct PeersLine<'a> {
     #[serde(borrow)]
@@ -130,7 +125,6 @@ impl Recording {
                 let PeersLine { name, pid, args } = serde_json::from_str(text)?;
                 self.peers.entry(pid).or_default().add(&name, args);
             }
-            // Gauges are only for viewers.
             _ => {}
         }
         Ok(())

@@ -31,12 +31,10 @@ pub(super) struct TraceEvent {
     pub stage: Stage,
     pub start: u64,
     pub end: u64,
-    /// How long the stage was busy, in nanoseconds.
     pub busy: u64,
     pub work: StageWork,
 }
 
-/// The value of a gauge.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GaugeSample {
     pub gauge: Gauge,
@@ -44,7 +42,6 @@ pub(super) struct GaugeSample {
     pub value: u64,
 }
 
-/// The events that a lane passes to the writer at a time.
 pub(super) struct TraceChunk {
     pub thread: Arc<str>,
     pub lane: u32,
@@ -53,7 +50,6 @@ pub(super) struct TraceChunk {
     pub peers: Vec<(u64, PeersRecord)>,
 }
 
-/// A log that is on.
 pub(super) struct TraceLog {
     pub origin: Instant,
     sender: Mutex<Option<Sender<TraceChunk>>>,
@@ -129,7 +125,6 @@ impl<W: Write> TraceWriter<W> {
         Self { file, process: std::process::id(), named: HashSet::new(), stages: Vec::new(), intervals: 0 }
     }
 
-    /// Writes until the senders are dropped. Returns the number of intervals.
     fn run(mut self, process: &str, chunks: &Receiver<TraceChunk>) -> std::io::Result<u64> {
         writeln!(self.file, "[")?;
         self.name("process_name", 0, process)?;
@@ -183,7 +178,6 @@ impl<W: Write> TraceWriter<W> {
         Ok(())
     }
 
-    /// The id of a lane's track for this stage.
     fn track(&mut self, stage: Stage, lane: u32) -> u32 {
         let place = self.stages.iter().position(|known| *known == stage).unwrap_or_else(|| {
             self.stages.push(stage);
@@ -206,7 +200,6 @@ impl<W: Write> TraceWriter<W> {
         if let Some(epoch) = epoch {
             write!(self.file, r#","epoch":{epoch}"#)?;
         }
-        // Zeros are not written.
         if samples > 0 {
             write!(self.file, r#","samples":{samples}"#)?;
         }

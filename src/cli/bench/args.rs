@@ -20,7 +20,6 @@ impl TakesSettings for BenchSettings {}
 /// How long a rank waits for the other ranks, which may still be listing a large dataset.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// The placeholder for the rank in the name of a log.
 const RANK: &str = "{rank}";
 
 /// The arguments of `foreload bench`.
@@ -76,14 +75,11 @@ pub(crate) struct BenchArgs {
 }
 
 impl BenchArgs {
-    /// The loader settings from the flags. [`BenchPlace::apply_to`] adds the peers and the number of ranks on this
-    /// node.
     pub(super) fn options(&self) -> LoaderOptions {
         let settings = (*self.settings).clone();
         LoaderOptions { train: if self.eval { Some(false) } else { settings.train }, ..settings }
     }
 
-    /// The settings as the user gave them.
     pub(super) fn given(&self) -> GivenSettings {
         let mut given = self.settings.given().clone();
         if self.eval {
@@ -92,10 +88,6 @@ impl BenchArgs {
         given
     }
 
-    /// Finds the rank of this process, and with `--peers` the other ranks of its job.
-    ///
-    /// # Errors
-    /// The errors of [`job::find`].
     pub(super) fn place(&self, finder: Option<&dyn FindsJob>) -> Result<BenchPlace> {
         let Some(directory) = &self.peers else {
             return Ok(BenchPlace { rank: self.rank, world_size: self.world_size, ..BenchPlace::default() });
@@ -109,10 +101,6 @@ impl BenchArgs {
         })
     }
 
-    /// The file of the interval log, if one is requested.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for `trace` if several ranks would write the same file.
     pub(super) fn trace(&self, place: &BenchPlace) -> Result<Option<PathBuf>> {
         let Some(path) = &self.trace else { return Ok(None) };
         if self.peers.is_none() {

@@ -4,15 +4,10 @@ use base::error::Result;
 use engine::batch::{Batch, FieldValues, Tensor};
 use sha2::{Digest, Sha256};
 
-/// The hash of all batches of an epoch, in order.
 #[derive(Default)]
 pub(super) struct EpochChecksum(Sha256);
 
 impl EpochChecksum {
-    /// Adds the contents of a batch.
-    ///
-    /// # Errors
-    /// [`Error::Gpu`](base::error::Error::Gpu) if the batch cannot be copied from its GPU.
     pub(super) fn add(&mut self, batch: &Batch) -> Result<()> {
         let images = (1..batch.num_images()).map(|number| batch.images_of(number));
         let columns = (0..batch.num_columns()).map(|number| batch.further(number));
@@ -56,7 +51,6 @@ impl EpochChecksum {
         Ok(())
     }
 
-    /// Adds a tensor with its type and shape.
     fn tensor(&mut self, tensor: &Tensor) -> Result<()> {
         self.bytes(Some(tensor.element().name().as_bytes()));
         self.0.update((tensor.shape().len() as u64).to_le_bytes());
@@ -65,7 +59,6 @@ impl EpochChecksum {
         Ok(())
     }
 
-    /// Adds the length of `bytes`, then the bytes. For `None`, adds a mark instead.
     fn bytes(&mut self, bytes: Option<&[u8]>) {
         self.0.update([u8::from(bytes.is_some())]);
         if let Some(bytes) = bytes {
@@ -74,7 +67,6 @@ impl EpochChecksum {
         }
     }
 
-    /// The hash in hexadecimal.
     pub(super) fn finish(self) -> String {
         self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }

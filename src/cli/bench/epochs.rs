@@ -14,21 +14,15 @@ use engine::pipeline::{Epoch, EpochStats, Pipeline};
 use std::time::{Duration, Instant};
 use store::tier::Cache;
 
-/// The results of all epochs of a pipeline.
 #[derive(Default)]
 pub(super) struct BenchRun {
     pub(super) epochs: Vec<EpochReport>,
     pub(super) total: EpochStats,
     pub(super) first_batch: Option<Instant>,
-    /// The notices that were given during the epochs.
     pub(super) notices: Vec<Notice>,
 }
 
 impl BenchRun {
-    /// Runs the epochs that `args` requests, and reports each.
-    ///
-    /// # Errors
-    /// The errors of the loader; with peers, also the errors of waiting for the other ranks.
     pub(super) fn run(args: &BenchArgs, place: &BenchPlace, pipeline: &Pipeline) -> Result<Self> {
         let mut pass = Self::default();
         for number in 0..args.epochs {
@@ -37,10 +31,6 @@ impl BenchRun {
         Ok(pass)
     }
 
-    /// Runs the epoch with this number, and reports it.
-    ///
-    /// # Errors
-    /// The errors of [`BenchRun::run`].
     pub(super) fn epoch(
         &mut self,
         args: &BenchArgs,
@@ -64,7 +54,6 @@ impl BenchRun {
     }
 }
 
-/// The amounts of an epoch's work.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EpochWork {
     /// The seconds in which the reading thread worked or waited for bytes.

@@ -27,10 +27,6 @@ use std::sync::Arc;
 use std::time::Instant;
 use store::io::InMemoryDataset;
 
-/// Runs the command.
-///
-/// # Errors
-/// The errors of the loader, and of finding the job.
 pub(super) fn run(args: &BenchArgs, finder: Option<&dyn FindsJob>) -> Result<()> {
     let place = args.place(finder)?;
     let log = args.trace(&place)?;
@@ -86,7 +82,6 @@ pub(super) fn run(args: &BenchArgs, finder: Option<&dyn FindsJob>) -> Result<()>
     Ok(())
 }
 
-/// The interval log; off if none is requested.
 fn trace(path: Option<&Path>, place: &BenchPlace) -> Result<Trace> {
     let process = format!("foreload bench, rank {} of {}", place.rank, place.world_size);
     path.map_or_else(|| Ok(Trace::off()), |path| Trace::create(path, &process))

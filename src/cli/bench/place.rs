@@ -3,18 +3,15 @@
 use base::error::Result;
 use engine::config::{LoaderOptions, Peers};
 
-/// The rank of this process, and how it meets the other ranks, if there are any.
 #[derive(Default)]
 pub(super) struct BenchPlace {
     pub(super) rank: u32,
     pub(super) world_size: u32,
-    /// The number of ranks on this node, if known.
     pub(super) local_world_size: Option<u32>,
     pub(super) peers: Peers,
 }
 
 impl BenchPlace {
-    /// Adds the peers, and the number of ranks on this node, to the settings of a loader.
     pub(super) fn apply_to(&self, options: LoaderOptions) -> LoaderOptions {
         let local_world_size = options.local_world_size.or(self.local_world_size);
         LoaderOptions { local_world_size, peers: self.peers.clone(), ..options }

@@ -47,22 +47,17 @@ pub(super) struct BenchReport {
     /// The time from requesting a sample to getting it, in all epochs.
     pub(super) latency: Latency,
     pub(super) decoded_by: DecoderReport,
-    /// The work of the GPU; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gpu: Option<GpuReport>,
-    /// The traffic between nodes, as in `stats()["peers"]`; absent unless nodes share their caches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) peers: Option<PeersReport>,
-    /// The comparison with epochs without storage; absent unless requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stall: Option<Stall>,
     pub(super) peak_rss_bytes: u64,
-    /// The notices about what was skipped, replaced or slowed, as printed on stderr.
     pub(super) notices: Vec<Notice>,
 }
 
 impl BenchReport {
-    /// Makes the report of the epochs that `pipeline` ran, for a command that began at `start`.
     pub(super) fn new(
         pipeline: &Pipeline,
         place: &BenchPlace,
@@ -111,13 +106,10 @@ impl BenchReport {
     }
 }
 
-/// The requests to other nodes in all epochs, and what this process served to them.
 #[derive(Debug, Serialize)]
 pub(super) struct PeersReport {
-    /// For each other node, by name: its counters, and times in seconds.
     #[serde(serialize_with = "by_node")]
     pub(super) nodes: Vec<(String, PeerStats)>,
-    /// The counters of this node's server; null if another process of the node runs the server.
     #[serde(serialize_with = "of_server")]
     pub(super) served: Option<ServerStats>,
 }
@@ -150,28 +142,20 @@ pub(super) struct EpochReport {
     pub(super) source_bytes_skipped: u64,
     pub(super) source_reads: u64,
     pub(super) source_opens: u64,
-    /// The number of requests to servers.
     pub(super) source_requests: u64,
-    /// The number of requests that were repeated after a failure.
     pub(super) source_retries: u64,
     /// The number of hedged requests: second requests that were sent while a slow first request was still open.
     pub(super) source_hedges: u64,
-    /// The number of decompressed blocks.
     pub(super) blocks_unpacked: u64,
     /// The bytes of all decompressed blocks, after decompression.
     pub(super) blocks_unpacked_bytes: u64,
-    /// The number of samples read from the cache.
     pub(super) cache_hits: u64,
     pub(super) cache_bytes: u64,
-    /// The counters of the tiers; absent without a cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cache: Option<CacheStats>,
     pub(super) errors: u64,
-    /// The number of batches delivered.
     pub(super) steps: u64,
-    /// How long the consumer waited for each batch.
     pub(super) stall_per_step: Percentiles,
-    /// The time from requesting a sample to getting it.
     pub(super) latency: Latency,
     pub(super) sha256: Option<String>,
     #[serde(skip)]
@@ -181,7 +165,6 @@ pub(super) struct EpochReport {
 /// A distribution of durations, in seconds.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Percentiles {
-    /// The number of durations.
     pub(super) count: u64,
     pub(super) p50: f64,
     pub(super) p90: f64,
@@ -222,7 +205,6 @@ fn by_tier<S: Serializer>(tiers: &[(TierName, Percentiles)], to: S) -> Result<S:
 /// How each stage spent its time, as shares of the wall time of all epochs, per thread of the stage.
 #[derive(Debug, Serialize)]
 pub(super) struct StageReports {
-    /// The limiting stage: read, decode, augment or consumer.
     pub(super) limit: &'static str,
     pub(super) read: StageReport,
     pub(super) decode: StageReport,
@@ -233,7 +215,6 @@ pub(super) struct StageReports {
 #[derive(Debug, Serialize)]
 pub(super) struct StageReport {
     pub(super) threads: usize,
-    /// The share of the time spent working.
     pub(super) busy: f64,
     /// The share of the time spent waiting for input (for `read`: for storage).
     pub(super) waiting: f64,

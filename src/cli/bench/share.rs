@@ -7,10 +7,6 @@ use engine::config::LoaderOptions;
 use engine::pipeline::Pipeline;
 use engine::sharing::Sharing;
 
-/// The pipeline, with shared batches if that is requested.
-///
-/// # Errors
-/// [`Error::Config`] for settings that cannot be shared.
 pub(super) fn shared(
     pipeline: Pipeline,
     args: &BenchArgs,

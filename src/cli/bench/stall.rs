@@ -20,21 +20,17 @@ const MAX_PAIRS: usize = 7;
 /// How much longer the consumer waits than in epochs from memory, and the reason.
 #[derive(Debug, Serialize)]
 pub(super) struct Stall {
-    /// The total size in bytes of the samples that are kept in memory.
     pub(super) resident_bytes: u64,
     /// The seconds by which the consumer waited longer than in the epochs from memory, summed over all epochs. A
     /// negative value is due to chance.
     pub(super) held_up_seconds: f64,
-    /// `held_up_seconds` as a fraction of the total duration of the epochs.
     pub(super) held_up_share: f64,
     /// The size of `held_up_seconds` that chance alone can explain: the spread of the epochs after the first, times the
     /// number of all epochs.
     pub(super) chance_seconds: f64,
-    /// The verdict from the epochs after the first.
     #[serde(flatten)]
     pub(super) verdict: StallVerdict,
     pub(super) epochs: Vec<EpochStall>,
-    /// The reports of the epochs from memory.
     pub(super) from_memory: Vec<EpochReport>,
 }
 
@@ -42,31 +38,24 @@ pub(super) struct Stall {
 /// memory.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct StallVerdict {
-    /// The number of pairs.
     pub(super) pairs: usize,
     /// How much longer the consumer waits than in the epoch from memory, as a share of the epoch: the median over the
     /// pairs.
     pub(super) median_share: f64,
-    /// The spread of the pairs: the largest share minus the smallest.
     pub(super) spread_share: f64,
     /// The work that the consumer waits for; absent if the difference within the pairs is too small.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) held_up_by: Option<HeldUpBy>,
 }
 
-/// The work that keeps the consumer waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum HeldUpBy {
-    /// Reads of the dataset's storage.
     Storage,
-    /// Reads of the cache's copies.
     Cache,
-    /// Decoding, which took longer than in the epoch from memory.
     Decode,
 }
 
-/// The comparison of one pair of epochs.
 #[derive(Debug, Clone, Copy)]
 struct EpochPair {
     /// How much longer the consumer waited in the epoch as configured than in the epoch from memory, as a share of the
@@ -86,7 +75,6 @@ pub(super) struct EpochStall {
     pub(super) seconds_from_memory: f64,
     pub(super) wait_seconds: f64,
     pub(super) wait_seconds_from_memory: f64,
-    /// The consumer's waiting time in the epoch as configured, minus that in the epoch from memory.
     pub(super) held_up_seconds: f64,
     pub(super) held_up_seconds_per_step: f64,
 }
@@ -137,13 +125,11 @@ impl StallVerdict {
         Self { pairs: pairs.len(), median_share, spread_share, held_up_by }
     }
 
-    /// Whether the pairs agree well enough: the median difference is larger than the spread.
     fn is_clear(&self) -> bool {
         self.median_share.abs() > self.spread_share
     }
 }
 
-/// Sorts the numbers, and returns the middle one, or the mean of the middle two; 0 if there are none.
 fn median(numbers: &mut [f64]) -> f64 {
     numbers.sort_by(f64::total_cmp);
     match numbers.len() {

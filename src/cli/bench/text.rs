@@ -50,7 +50,6 @@ pub(super) fn epoch(epoch: &EpochReport) -> String {
     line
 }
 
-/// Formats the lines that summarise all epochs.
 pub(super) fn summary(report: &BenchReport) -> String {
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let StageReports { limit, read, decode, augment, consumer } = &report.stages;
@@ -135,7 +134,6 @@ fn percentiles(times: &Percentiles, of: &str) -> String {
     format!("median {p50}, 90 % {p90}, 99 % {p99}, longest {max} ({count} {of})")
 }
 
-/// Formats the lines that say what the consumer waits for.
 fn held_up(stall: &Stall) -> Vec<String> {
     let mut lines = vec![String::new(), "epoch  as given  from memory  waited longer  per step".into()];
     for epoch in &stall.epochs {
@@ -172,12 +170,10 @@ fn held_up(stall: &Stall) -> Vec<String> {
     lines
 }
 
-/// The line with the path of the interval log.
 pub(super) fn trace(path: &Path, written: TraceTotals) -> String {
     format!("trace        {} intervals; see foreload report {}", written.intervals, path.display())
 }
 
-/// The warning that the interval log is incomplete.
 pub(super) fn lost(written: TraceTotals) -> String {
     format!(
         "{} intervals are missing in the trace, because its disk was too slow: write it to a local drive",

@@ -12,20 +12,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use store::io::{InMemoryDataset, Reader, read_blocking};
 
-/// The measured decode rate.
 #[derive(Debug, Serialize)]
 pub(super) struct DecodeReport {
     pub(super) images: u64,
-    /// The bytes of the images' files.
     pub(super) bytes: u64,
     pub(super) seconds: f64,
     pub(super) threads: usize,
-    /// The device: cpu or cuda.
     pub(super) device: &'static str,
 }
 
 impl DecodeReport {
-    /// The bytes of files per second that all workers decode together.
     pub(super) fn bandwidth(&self) -> f64 {
         self.bytes as f64 / self.seconds.max(f64::MIN_POSITIVE)
     }
@@ -34,7 +30,6 @@ impl DecodeReport {
 /// The batch size. It is small, so that even few samples make many batches.
 const BATCH: u32 = 16;
 
-/// The maximum number of samples that are kept in memory.
 const SAMPLES: usize = 1024;
 /// The number of bytes in memory after which no more samples are loaded.
 const BYTES: usize = 128 << 20;

@@ -45,7 +45,6 @@ pub(super) struct CalibrateArgs {
     settings: Settings<CalibrateSettings>,
 }
 
-/// The settings that the measurements depend on.
 #[derive(Debug, Clone)]
 struct CalibrateSettings;
 
@@ -54,14 +53,12 @@ impl TakesSettings for CalibrateSettings {
         Some(&["fields", "split", "image_size", "threads", "queue_depth", "index_dir", "bad_shards"]);
 }
 
-/// The report of the measurements.
 #[derive(Debug, Serialize)]
 struct CalibrateReport {
     version: &'static str,
     source: Option<SourceReport>,
     nvme: Option<NvmeReport>,
     decode: Option<decode::DecodeReport>,
-    /// The rates that `--out` writes, if all three were measured.
     machine: Option<Machine>,
 }
 
@@ -102,11 +99,9 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<()> {
     if args.json { output::print_json(&report) } else { output::print(&text::table(&report)) }
 }
 
-/// The rates of a machine that are known so far.
 #[derive(Debug, Serialize)]
 pub(super) struct KnownRates {
     pub(super) source: TierRates,
-    /// The rates of the cache's tier; absent without a cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) nvme: Option<TierRates>,
     pub(super) decode_bandwidth: f64,
@@ -169,7 +164,6 @@ fn measure(args: &CalibrateArgs) -> Result<CalibrateReport> {
     Ok(report)
 }
 
-/// The measured rates; `None` without a dataset.
 fn known(report: &CalibrateReport) -> Option<KnownRates> {
     let rates = |nvme: &NvmeReport| TierRates {
         write_bandwidth: nvme.written_bytes as f64 / nvme.write_seconds,
@@ -182,7 +176,6 @@ fn known(report: &CalibrateReport) -> Option<KnownRates> {
     })
 }
 
-/// Measures the dataset's storage, bypassing the page cache if possible.
 fn source(
     index: &Arc<DatasetIndex>,
     config: &LoaderConfig,
@@ -206,12 +199,10 @@ fn source(
     Ok(SourceReport { path: index.root().to_owned(), file_system, measured })
 }
 
-/// Whether reads bypass the page cache, so that the drive is measured and not memory.
 fn goes_direct(storage: &Storage) -> bool {
     storage.kind == StorageKind::Local && storage.direct_works == Some(true)
 }
 
-/// Parses the duration of a measurement.
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.05..=60.0).contains(&seconds) => Ok(seconds),

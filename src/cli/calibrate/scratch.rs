@@ -15,13 +15,11 @@ use store::io::storage::Storage;
 use store::io::{DataSource, Direct, Files, IoChoice, open_source};
 use store::tier::measure;
 
-/// The maximum size of the file in bytes.
 const LARGEST: u64 = 256 << 20;
 
 /// The minimum size of the file in bytes for a meaningful measurement.
 const SMALLEST: u64 = 8 << 20;
 
-/// The number of bytes of one write.
 const WRITE_BYTES: usize = 4 << 20;
 
 /// A file without a name. The kernel deletes it when the process exits.
@@ -85,7 +83,6 @@ fn measure_in(directory: &Path, sample: u64, depth: usize, limit: Duration) -> R
     })
 }
 
-/// The number of bytes that may be written: a quarter of the free space.
 fn room(directory: &Path) -> Result<u64> {
     let found =
         rustix::fs::statvfs(directory).map_err(|error| Error::io("statvfs", directory, error.into()))?;
@@ -119,7 +116,6 @@ impl ScratchFile {
         Ok(Self { fd, direct, size: 0, stamp: Stamp::default() })
     }
 
-    /// Writes the file for about `limit`, up to `room` bytes, and syncs it to the drive.
     fn fill(&mut self, directory: &Path, room: u64, limit: Duration) -> Result<()> {
         let failed = |error: Errno| Error::io("write to a file in", directory, error.into());
         let slots = SlotPool::new(2 * WRITE_BYTES)?;

@@ -31,42 +31,36 @@ pub(crate) struct DoctorArgs {
     mesh: mesh::MeshArgs,
 }
 
-/// The report of the findings.
 #[derive(Debug, Serialize)]
 struct DoctorReport {
     version: &'static str,
     kernel: String,
     architecture: &'static str,
-    /// The number of processors that this process may use.
     processors: usize,
     page_bytes: usize,
     memory_bytes: u64,
     simd: ChoiceReport,
     gpu: gpu::Probe,
-    /// The version and file of nvJPEG, or why it is missing.
     nvjpeg: String,
-    /// The decoders on the GPU that will be used, by name: what each can do, or why it cannot be used.
+    /// For each decoder on the GPU, by name: what the decoder can do, or why it cannot be used. Empty if no GPU will be
+    /// used.
     abilities: Vec<(String, String)>,
     device: ChoiceReport,
-    /// The decoders that are allowed on a GPU.
     decoders: ChoiceReport,
     #[serde(flatten)]
     probe: ProbeReport,
     path: Option<PathFindings>,
 }
 
-/// A choice, and its reason.
 #[derive(Debug, Serialize)]
 struct ChoiceReport {
     chosen: String,
     because: String,
 }
 
-/// The findings about a path.
 #[derive(Debug, Serialize)]
 struct PathFindings {
     path: PathBuf,
-    /// The bytes of the files below the path that were counted.
     bytes: u64,
     /// Whether all bytes were counted.
     counted: bool,
@@ -74,10 +68,6 @@ struct PathFindings {
     reading: PathReport,
 }
 
-/// Examines the machine, or with `--peers` the network between machines, and prints the report.
-///
-/// # Errors
-/// [`Error::Io`] for a path that cannot be examined; the errors of measuring a network.
 pub(crate) fn run(args: &DoctorArgs, finder: Option<&dyn FindsJob>) -> Result<()> {
     if let Some(directory) = &args.mesh.peers {
         return mesh::run(&args.mesh, directory.as_ref(), args.json, finder);
@@ -182,8 +172,6 @@ fn abilities(gpu: &gpu::Probe) -> Vec<(String, String)> {
     }
 }
 
-/// Makes a line for the driver and a line for each device. If there is a driver, also makes lines for nvJPEG and for
-/// its decoders.
 fn gpus(DoctorReport { gpu, nvjpeg, decoders, abilities, .. }: &DoctorReport) -> Vec<String> {
     let driver = gpu.driver.map(|version| format!("  driver       supports CUDA up to {version}"));
     let device = |device: &gpu::DeviceInfo| {

@@ -7,22 +7,18 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// The classes of a dataset compared with the classes of another dataset.
 #[derive(Debug, Serialize)]
 pub(super) struct ClassComparison {
-    /// The other dataset.
     other: PathBuf,
-    /// The number of classes in this dataset, and in the other dataset.
     classes: [usize; 2],
     /// The classes that only the other dataset has.
     missing: Vec<String>,
     /// The classes that the other dataset lacks.
     extra: Vec<String>,
-    /// The classes of both datasets that have different numbers.
+    /// The classes of both datasets whose indices differ.
     renumbered: Vec<RenumberedClass>,
 }
 
-/// A class with its index in each of the datasets.
 #[derive(Debug, Serialize)]
 struct RenumberedClass {
     name: String,
@@ -78,7 +74,6 @@ pub(super) fn compare(
 }
 
 impl ClassComparison {
-    /// The comparison as text.
     pub(super) fn lines(&self) -> Vec<String> {
         let Self { other, classes: [here, there], missing, extra, renumbered } = self;
         let mut lines = vec![format!("classes: {here}, compared with the {there} of {}", other.display())];
@@ -96,7 +91,6 @@ impl ClassComparison {
     }
 }
 
-/// A line with a title and the first `items`; `None` if there are none.
 fn line<T>(title: &str, items: &[T], text: impl Fn(&T) -> String) -> Option<String> {
     let shown: Vec<String> = items.iter().take(CLASSES_LISTED).map(text).collect();
     let more = match items.len().checked_sub(CLASSES_LISTED) {

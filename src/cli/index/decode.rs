@@ -20,19 +20,15 @@ use store::io::read_blocking;
 /// The number of consecutive samples that a thread takes at a time. They are neighbours, so shards are read in order.
 const CHUNK_SAMPLES: u64 = 16;
 
-/// What decoding the images and masks of a dataset has found.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct DecodedImages {
-    /// The number of images and masks that were read.
     #[serde(rename = "decoded")]
     pub(super) images: u64,
     /// The number of members of packed datasets, other than images and masks, that were compared with their checksums.
     pub(super) compared: u64,
-    /// The images that cannot be decoded, sorted by sample.
     pub(super) damaged: Vec<DamagedImage>,
     /// The damaged images that are decoded nevertheless, unless `damaged="refuse"` is set, sorted by sample.
     pub(super) concealed: Vec<DamagedImage>,
-    /// A description of the decoded members.
     #[serde(skip)]
     pub(super) what: &'static str,
 }
@@ -40,23 +36,18 @@ pub(super) struct DecodedImages {
 /// A damaged image or mask, or another damaged member of a packed dataset.
 #[derive(Debug, Serialize)]
 pub(super) struct DamagedImage {
-    /// The sample id.
     sample_id: u64,
     /// The name of the field of the member; `None` if each sample has one image.
     #[serde(skip_serializing_if = "Option::is_none")]
     member: Option<String>,
     /// The image's file, or its shard. In a packed shard it is joined with the image's original name.
     path: PathBuf,
-    /// The offset of the image's bytes in the file or shard.
     offset: u64,
-    /// The length of the image in bytes.
     bytes: u32,
-    /// The problem with the image.
     reason: String,
 }
 
 impl DecodedImages {
-    /// Adds the findings of one sample.
     fn add(&mut self, of_sample: Self) {
         let Self { images, compared, damaged, concealed, .. } = of_sample;
         self.images += images;
@@ -72,7 +63,6 @@ impl DamagedImage {
         Self { sample_id, member: None, path, offset, bytes, reason }
     }
 
-    /// Describes the image in one line.
     pub(super) fn describe(&self) -> String {
         let Self { sample_id, member, path, offset, bytes, reason } = self;
         let of = member.as_ref().map_or_else(String::new, |name| format!(", {name:?} of sample {sample_id}"));
@@ -80,7 +70,6 @@ impl DamagedImage {
     }
 }
 
-/// A member of a sample that will be decoded.
 struct FoundMember<'a> {
     name: &'a str,
     kind: FieldKind,
@@ -90,7 +79,6 @@ struct FoundMember<'a> {
     known: Result<(), DecodeError>,
 }
 
-/// The members of each sample that are decoded.
 pub(super) struct ImageMembers(Vec<(String, FieldKind)>);
 
 impl ImageMembers {
@@ -113,7 +101,6 @@ impl ImageMembers {
         Self(image.into_iter().chain(secondary).collect())
     }
 
-    /// Whether each sample has one image, which needs no name.
     fn is_single(&self) -> bool {
         matches!(&self.0[..], [(name, _)] if name == IMAGE)
     }
@@ -123,7 +110,6 @@ impl ImageMembers {
         (!self.is_single()).then(|| self.0.iter().map(|(name, _)| name.clone()).collect())
     }
 
-    /// The members of one sample.
     fn of_sample(&self, index: &DatasetIndex, sample: u64) -> Vec<FoundMember<'_>> {
         let record = index.extent(sample);
         let mut found: Vec<FoundMember<'_>> = Vec::new();
@@ -211,7 +197,6 @@ impl<'a> SampleChecker<'a> {
         Self { index, members, sums: PackedSums::default(), decoder: MemberDecoder::new() }
     }
 
-    /// Reads a sample, and returns the findings.
     fn check(&mut self, sample: u64) -> DecodedImages {
         let (index, members) = (self.index, self.members);
         let Self { sums, decoder, .. } = self;
@@ -232,7 +217,6 @@ impl<'a> SampleChecker<'a> {
         }
         for FoundMember { name, kind, extent, known } in found {
             let sum = sums.iter().find(|sum| sum.extent == extent);
-            // If a shard's footer cannot be read, none of its members can be checked.
             let unreadable = unreadable.clone().map(|why| Err(DecodeError::Damaged(why)));
             let outcome = unreadable.unwrap_or(known).map_err(Error::from);
             let expected = sum.map(|sum| sum.checksum);
@@ -251,7 +235,6 @@ impl<'a> SampleChecker<'a> {
     }
 }
 
-/// Decodes members. Each thread has its own decoder.
 struct MemberDecoder {
     max_pixels: u64,
     decoder: Decoder,
@@ -285,7 +268,6 @@ impl MemberDecoder {
     }
 }
 
-/// Compares bytes with their checksum from packing.
 fn compare(bytes: &[u8], expected: u32) -> Result<()> {
     match checksum(bytes) == expected {
         true => Ok(()),

@@ -83,26 +83,19 @@ struct IndexReport {
     verified: bool,
 }
 
-/// What was found in all datasets together.
 #[derive(Serialize)]
 struct IndexFindings {
-    /// The field values of the first samples.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     first_samples: Vec<Map<String, Value>>,
-    /// The differences from the classes of another dataset, with `--compare`.
     #[serde(skip_serializing_if = "Option::is_none")]
     classes_compared: Option<ClassComparison>,
-    /// The results of decoding, with `--decode`.
     #[serde(flatten)]
     decoded: Option<DecodedImages>,
-    /// The cost of reading samples in compressed blocks; absent if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     compressed: Option<BlockCosts>,
-    /// The notices about skipped files and samples, as printed on stderr.
     notices: Vec<Notice>,
 }
 
-/// The report on one dataset.
 #[derive(Serialize)]
 struct SingleReport {
     #[serde(flatten)]
@@ -111,7 +104,6 @@ struct SingleReport {
     findings: IndexFindings,
 }
 
-/// The report on several datasets that are read as one.
 #[derive(Serialize)]
 struct CombinedReport {
     samples: u64,
@@ -122,7 +114,6 @@ struct CombinedReport {
     findings: IndexFindings,
 }
 
-/// Opens or builds the index and prints its contents.
 pub(crate) fn run(args: &IndexArgs) -> Result<()> {
     let verifies = args.verify || args.decode;
     let options = IndexOptions {
@@ -155,7 +146,6 @@ pub(crate) fn run(args: &IndexArgs) -> Result<()> {
     verdict
 }
 
-/// Decodes the images and masks of `index`, which was opened with `options`.
 fn decode(args: &IndexArgs, index: &DatasetIndex, options: &IndexOptions) -> Result<DecodedImages> {
     let here = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.map_or_else(here, usize::from);
@@ -168,7 +158,6 @@ fn decode(args: &IndexArgs, index: &DatasetIndex, options: &IndexOptions) -> Res
     decode::damaged(&index, &members, threads)
 }
 
-/// The field values of the first samples, if they are requested.
 fn first_samples(args: &IndexArgs, index: &DatasetIndex, options: &IndexOptions) -> Result<FirstSamples> {
     let usual = if index.has_tables() { samples::DEFAULT_SAMPLES } else { 0 };
     let (count, fields) = (args.samples.unwrap_or(usual), samples::shown_fields(index));
@@ -182,7 +171,6 @@ fn first_samples(args: &IndexArgs, index: &DatasetIndex, options: &IndexOptions)
     Ok(samples::first_samples(&index, &fields, count))
 }
 
-/// The command's error if shards cannot be read, unless they are skipped.
 fn bad_shards(args: &IndexArgs, index: &DatasetIndex) -> Result<()> {
     let count: usize = index.summaries().map(|summary| summary.notes.bad_shards.len()).sum();
     if count == 0 || args.settings.bad_shards == BadShards::Skip {
@@ -195,7 +183,6 @@ fn bad_shards(args: &IndexArgs, index: &DatasetIndex) -> Result<()> {
     Err(Error::dataset(index.root(), message))
 }
 
-/// The command's error if images are damaged.
 fn verdict(index: &DatasetIndex, decoded: &DecodedImages) -> Result<()> {
     let DecodedImages { images, compared, damaged, what, .. } = decoded;
     if damaged.is_empty() {
@@ -250,7 +237,6 @@ fn show(args: &IndexArgs, index: &DatasetIndex, findings: IndexFindings) -> Resu
     output::print(&lines.join("\n"))
 }
 
-/// Makes a phrase that counts the checked members that are not images; empty if there are none.
 fn and_others(count: u64, how: &str) -> String {
     if count == 0 { String::new() } else { format!(" and {count} other members{how}") }
 }
@@ -313,7 +299,8 @@ fn describe(report: &IndexReport) -> String {
     lines.join("\n")
 }
 
-/// A phrase for the dataset from which a packed dataset was made, or for the column of a manifest with the file names.
+/// A phrase that names the source of the dataset: for a packed dataset the layout that was packed, for a manifest the
+/// column with the file names.
 fn dataset_origin(layout: Layout, notes: &Notes) -> String {
     match &notes.image {
         Some(column) if layout == Layout::Manifest => format!(", named by its column {column:?}"),
@@ -324,7 +311,6 @@ fn dataset_origin(layout: Layout, notes: &Notes) -> String {
 /// The maximum number of reasons that the text output lists. There may be one reason per file.
 const REASONS_LISTED: usize = 20;
 
-/// Describes the parts of a dataset that do not become batches.
 fn left_out(IndexSummary { notes, to_label, .. }: &IndexSummary) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(fault) = &notes.label_fault {

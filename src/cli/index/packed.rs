@@ -6,10 +6,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// A member of a packed shard.
 pub(super) struct MemberSum {
     pub(super) extent: Extent,
-    /// The CRC-32C of the member's bytes.
     pub(super) checksum: u32,
     /// The shard, joined with the name that the member had before packing.
     pub(super) path: PathBuf,
@@ -38,7 +36,6 @@ impl PackedSums {
     }
 }
 
-/// The members of each sample of a packed shard; empty for any other file.
 fn members(index: &DatasetIndex, file: FileId) -> Result<Vec<Vec<MemberSum>>> {
     let Some(footer) = index.packed_footer(file)? else { return Ok(Vec::new()) };
     let shard = index.path(file);

@@ -6,13 +6,10 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 use store::io::read_blocking;
 
-/// How many samples of a dataset of tables are shown by default.
 pub(super) const DEFAULT_SAMPLES: u64 = 10;
 /// The JSON key for the reason why a value cannot be read.
 const UNREADABLE: &str = "unreadable";
-/// The maximum number of characters of a string that are shown.
 const MAX_CHARS: usize = 60;
-/// The maximum number of bytes of a string that are read.
 const MAX_READ_BYTES: u32 = 4 * MAX_CHARS as u32;
 
 /// The shown fields, by name. The fields of tables come from their schema, the fields of tar shards from the names of
@@ -33,7 +30,6 @@ pub(super) fn shown_fields(index: &DatasetIndex) -> Vec<TableField> {
     fields
 }
 
-/// The values of the first samples, and the fields that cannot be read, with reasons.
 #[derive(Default)]
 pub(super) struct FirstSamples {
     pub(super) values: Vec<Map<String, Value>>,
@@ -41,7 +37,6 @@ pub(super) struct FirstSamples {
 }
 
 impl FirstSamples {
-    /// The command's error if fields cannot be read.
     pub(super) fn verdict(&self, root: &Path) -> Result<()> {
         let Some(first) = self.faults.first() else { return Ok(()) };
         let others = match self.faults.len() {
@@ -52,7 +47,6 @@ impl FirstSamples {
     }
 }
 
-/// Reads the values of the first samples of `index`, which was opened with all of `fields` as members.
 pub(super) fn first_samples(index: &DatasetIndex, fields: &[TableField], count: u64) -> FirstSamples {
     let mut faults = Vec::new();
     let of_sample = |sample: u64| {
@@ -95,13 +89,11 @@ fn member_value(index: &DatasetIndex, sample: u64, member: usize, kind: FieldKin
     Ok(Value::from(shortened(&String::from_utf8_lossy(&bytes), extent.length > MAX_READ_BYTES)))
 }
 
-/// Shortens a string.
 fn shortened(text: &str, is_cut: bool) -> String {
     let short: String = text.chars().take(MAX_CHARS).collect();
     if is_cut || short.len() < text.len() { format!("{short}…") } else { short }
 }
 
-/// A line for each sample.
 pub(super) fn describe(samples: &[Map<String, Value>]) -> Vec<String> {
     let of = |(name, value): (&String, &Value)| match value {
         Value::Null => format!("{name} –"),

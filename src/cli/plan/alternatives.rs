@@ -11,7 +11,6 @@ const PACKED: f64 = 0.5;
 /// The smallest relative change of the time or the requests for which an alternative is listed.
 const WORTH: f64 = 0.05;
 
-/// The prediction for an alternative.
 #[derive(Debug, Serialize)]
 pub(super) struct Alternative {
     /// The name of the alternative: `use`, `ahead`, `blocks`, `shards`, `packed`.
@@ -21,7 +20,6 @@ pub(super) struct Alternative {
 }
 
 impl Alternative {
-    /// The title of the alternative in a table.
     pub(super) fn title(&self) -> &'static str {
         match self.way {
             "use" => "filled on use",

@@ -23,13 +23,8 @@ pub(super) struct ReportArgs {
     json: bool,
 }
 
-/// The number of parts into which a page divides each epoch.
 const PARTS: usize = 180;
 
-/// Runs the command.
-///
-/// # Errors
-/// [`Error::Io`] if the file is not a log or the page cannot be written.
 pub(super) fn run(args: &ReportArgs) -> Result<()> {
     let summary = trace::read(&args.file)?.summary(PARTS);
     if let Some(path) = &args.out {

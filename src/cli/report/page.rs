@@ -9,12 +9,10 @@ use std::fmt::Write;
 /// The height of the curve of a fully busy stage, in pixels.
 const HEIGHT: f64 = 34.0;
 
-/// The number of epochs that are shown unfolded.
 const UNFOLDED: usize = 4;
 
 const STYLE: &str = include_str!("page.css");
 
-/// Makes the page, which needs no other files.
 pub(super) fn html(summary: &TraceSummary) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
@@ -102,7 +100,6 @@ fn row(stage: &StageSummary, epoch: &EpochSummary) -> String {
     )
 }
 
-/// Draws the activity of a stage as a filled step curve, stretched to the available width.
 fn activity(stage: &StageSummary, title: &str) -> String {
     let width = stage.course.len();
     let mut path = format!("M0 {HEIGHT}");
@@ -122,7 +119,6 @@ fn activity(stage: &StageSummary, title: &str) -> String {
     )
 }
 
-/// Draws the axis of seconds below the curves.
 fn axis(seconds: f64) -> String {
     let step = round_step(seconds / 6.0);
     let mut html = String::from("<div class=\"ticks\">");

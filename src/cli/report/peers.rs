@@ -9,12 +9,10 @@ use std::fmt::Write;
 const COLUMNS: [&str; 9] =
     ["node", "samples", "bytes", "median", "99 % within", "refused", "late", "failed", "breaker"];
 
-/// Formats the table as text.
 pub(super) fn table(summary: &PeersSummary) -> String {
     format!("peers of {}\n{}", summary.process, output::table(&rows(summary)).join("\n"))
 }
 
-/// Formats the table for a page.
 pub(super) fn html(summary: &PeersSummary) -> String {
     let mut html = format!("<h2>Peers of {}</h2>\n<table>\n", escaped(&summary.process));
     for (number, row) in rows(summary).iter().enumerate() {

@@ -4,7 +4,6 @@ use super::peers;
 use crate::output;
 use base::trace::{EpochSummary, StageSummary, TraceSummary};
 
-/// Formats the whole report.
 pub(super) fn tables(summary: &TraceSummary) -> String {
     let mut parts: Vec<String> = summary.epochs.iter().map(table).collect();
     if summary.epochs.is_empty() {
@@ -24,7 +23,6 @@ fn table(epoch: &EpochSummary) -> String {
     format!("{}\n{}", headline(epoch), output::table(&rows).join("\n"))
 }
 
-/// Describes an epoch in a sentence.
 pub(super) fn headline(epoch: &EpochSummary) -> String {
     let mut line = format!("epoch {} of {}: {}", epoch.epoch, epoch.process, facts(epoch));
     if let Some(limit) = &epoch.limit {
@@ -33,7 +31,6 @@ pub(super) fn headline(epoch: &EpochSummary) -> String {
     line
 }
 
-/// Describes the facts of an epoch.
 pub(super) fn facts(epoch: &EpochSummary) -> String {
     format!(
         "{}, {} samples, {:.0} samples/s, the consumer waited {}",
@@ -62,7 +59,6 @@ pub(super) fn bandwidth(stage: &StageSummary) -> String {
     if stage.bytes > 0 { format!("{}/s", output::bytes(stage.bandwidth as u64)) } else { String::new() }
 }
 
-/// Formats a share as a percentage.
 pub(super) fn percent(share: f64) -> String {
     let digits = usize::from(share > 0.0 && share < 0.0995);
     format!("{:.digits$} %", 100.0 * share)

@@ -8,11 +8,8 @@ use super::recipe::{JpegCoding, PhotoRecipe, normal};
 use base::rng::RandomStream;
 use jpeg_encoder::{ChromaSubsamplingMethod, ColorType, Encoder, EncodingError, SamplingFactor};
 
-/// One encoded image.
 pub(crate) struct EncodedImage {
-    /// The bytes of the file.
     pub bytes: Vec<u8>,
-    /// The quality setting that it was encoded with, 1 to 100.
     pub quality: u8,
     /// The statistics of its Huffman codes; all zero for a progressive image.
     pub counts: CodeCounts,
@@ -25,10 +22,8 @@ pub(crate) struct Grain {
 }
 
 impl Grain {
-    /// The side of the tile in pixels.
     const SIDE: usize = 512;
 
-    /// Draws the tile.
     pub(crate) fn new(random: &mut RandomStream) -> Self {
         let side = Self::SIDE;
         let mut draw = || -> Vec<f32> { (0..side * side).map(|_| normal(random) as f32).collect() };
@@ -59,14 +54,12 @@ struct PhotoFinish {
     /// The strength. 0 leaves the pixels unchanged, and −1 replaces each pixel by the mean of its 3×3 neighbourhood.
     /// Positive values sharpen and add grain: 1 is strong sharpening, with the grain of a fast film.
     strength: f32,
-    /// The offset of the grain in its tile.
     offset: [usize; 2],
 }
 
 /// The height in pixels of a band of the image: a multiple of the height of an MCU.
 const BAND: usize = 32;
 
-/// Encodes `image` according to `recipe`.
 pub(crate) fn encode(
     image: &PixelGrid,
     recipe: &PhotoRecipe,
@@ -75,7 +68,7 @@ pub(crate) fn encode(
 ) -> Result<EncodedImage, EncodingError> {
     let mut offset = || random.below(Grain::SIDE as u64) as usize;
     let offset = [offset(), offset()];
-    // For a quarter of the work or less, estimate sizes on bands spread over the image.
+    // Estimate sizes on bands that are spread over the image, which costs at most a quarter of the work.
     let bands: Vec<usize> = match image.height / BAND {
         count @ 0..8 => (0..count.max(1)).map(|i| i * BAND).collect(),
         count => (0..count / 4).step_by((count / 4).div_ceil(8)).map(|i| (i * 4 + 1) * BAND).collect(),
@@ -135,7 +128,6 @@ pub(crate) fn encode(
     Ok(EncodedImage { bytes, quality, counts })
 }
 
-/// The preview that cameras store in EXIF: a JPEG of about 160 pixels on the long side.
 fn preview(image: &PixelGrid) -> Result<Vec<u8>, EncodingError> {
     let step = image.width.max(image.height).div_ceil(160).max(1);
     let (width, height) = (image.width / step, image.height / step);
@@ -147,7 +139,6 @@ fn preview(image: &PixelGrid) -> Result<Vec<u8>, EncodingError> {
 /// The bytes of the headers and standard tables, which do not grow with the image.
 const HEADER: usize = 620;
 
-/// Rounds a pixel's colours to 8 bits.
 fn rgb(pixel: &Pixel) -> [u8; 3] {
     std::array::from_fn(|lane| (pixel[lane] + 0.5).clamp(0.0, 255.0) as u8)
 }

@@ -13,20 +13,15 @@ struct ScanSymbol {
 /// The number of tables: DC 0, DC 1, AC 0, AC 1.
 const TABLES: usize = 4;
 
-/// Statistics of the Huffman codes of an image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CodeCounts {
-    /// The number of 8×8 blocks.
     pub blocks: u64,
     /// The number of Huffman codes, including DC codes and end-of-block codes.
     pub codes: u64,
-    /// The number of bits in the scan: codes, and the additional bits after each code.
     pub bits: u64,
-    /// The number of non-zero AC coefficients.
     pub non_zero: u64,
     /// The position of a block's last non-zero coefficient (0 for DC), summed over all blocks.
     pub ends: u64,
-    /// The number of blocks in which all AC coefficients are zero.
     pub dc_only: u64,
 }
 
@@ -41,7 +36,6 @@ impl std::ops::AddAssign for CodeCounts {
     }
 }
 
-/// The symbols of a baseline JPEG with one scan.
 pub(crate) struct CodedSymbols {
     header: InterleavedScan,
     symbols: Vec<ScanSymbol>,
@@ -56,7 +50,6 @@ impl CodedSymbols {
         Some(Self { header, symbols })
     }
 
-    /// The image with optimised Huffman tables, and its new statistics.
     pub(crate) fn with_own_tables(self) -> (Vec<u8>, CodeCounts) {
         let mut counts = [[0u32; 256]; TABLES];
         for symbol in &self.symbols {
@@ -84,7 +77,6 @@ impl CodedSymbols {
         (writer.finish(), count(&self.symbols, &codes))
     }
 
-    /// The statistics of the image with its present tables.
     pub(crate) fn counts(&self) -> CodeCounts {
         let none = || [(0, 0); 256];
         let codes =
@@ -93,7 +85,6 @@ impl CodedSymbols {
     }
 }
 
-/// Computes the statistics of `symbols` if they are coded with `codes`.
 fn count(symbols: &[ScanSymbol], codes: &[[(u16, u8); 256]; TABLES]) -> CodeCounts {
     let mut counts = CodeCounts::default();
     let (mut place, mut last) = (0, 0);
@@ -123,19 +114,13 @@ fn count(symbols: &[ScanSymbol], codes: &[[(u16, u8); 256]; TABLES]) -> CodeCoun
     counts
 }
 
-/// The needed part of the headers.
 struct InterleavedScan {
-    /// Everything before the scan, without Huffman tables.
     kept: Vec<u8>,
-    /// The start-of-scan segment.
     scan: Vec<u8>,
-    /// The offset of the entropy-coded data.
     data: usize,
-    /// The tables as they were read.
     tables: [Option<Specification>; TABLES],
     /// The (DC table, AC table) of every block of an MCU.
     blocks: Vec<(u8, u8)>,
-    /// The number of MCUs in the scan.
     mcus: usize,
 }
 
@@ -182,7 +167,6 @@ impl InterleavedScan {
         }
     }
 
-    /// Reads the scan's symbols.
     fn read(&self, data: &[u8]) -> Option<Vec<ScanSymbol>> {
         let lookups: Vec<Option<Vec<(u8, u8)>>> =
             self.tables.iter().map(|t| t.as_ref().map(Specification::lookup)).collect();
@@ -346,7 +330,6 @@ fn unstuffed(data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Writes bits after `out`, most significant first.
 struct EntropyWriter {
     out: Vec<u8>,
     bits: u32,

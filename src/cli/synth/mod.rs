@@ -60,7 +60,6 @@ pub(crate) struct SynthArgs {
     json: bool,
 }
 
-/// An image that was made and not written yet.
 struct MadeImage {
     index: u64,
     recipe: PhotoRecipe,
@@ -69,7 +68,6 @@ struct MadeImage {
     counts: huffman::CodeCounts,
 }
 
-/// The data that all threads share.
 struct SynthContext {
     photos: Vec<Photo>,
     grain: encode::Grain,
@@ -79,7 +77,6 @@ struct SynthContext {
     profile: Profile,
 }
 
-/// Makes the dataset and prints its statistics.
 pub(crate) fn run(args: &SynthArgs) -> Result<()> {
     let began = Instant::now();
     let mut store =
@@ -118,7 +115,6 @@ impl SynthContext {
         Ok(Self { photos, grain, key, start, profile: args.profile })
     }
 
-    /// Makes image `index`.
     fn make(&self, index: u64) -> Result<MadeImage> {
         let mut random = self.key.stream(index);
         let recipe = PhotoRecipe::draw(self.profile, index, self.start, &mut random);
@@ -135,7 +131,6 @@ impl SynthContext {
         })
     }
 
-    /// Makes `images` images on `threads` threads, and passes them to `keep` in order.
     fn make_all(
         &self,
         images: u64,

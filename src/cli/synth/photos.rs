@@ -9,19 +9,14 @@ use std::process::{Command, Stdio};
 /// Red, green, blue (0 to 255) and an unused fourth lane, so that a pixel is one SIMD vector.
 pub(crate) type Pixel = [f32; 4];
 
-/// An image in memory, rows from the top.
 pub(crate) struct PixelGrid {
-    /// The width in pixels.
     pub width: usize,
-    /// The height in pixels.
     pub height: usize,
-    /// The `width * height` pixels.
     pub pixels: Vec<Pixel>,
 }
 
 /// A photograph at full size and repeatedly halved, for resampling without aliasing.
 pub(crate) struct Photo {
-    /// The file of the photograph.
     pub path: PathBuf,
     /// The levels: full size first, each next level half as large.
     pub levels: Vec<PixelGrid>,
@@ -176,7 +171,6 @@ impl PixelGrid {
         Self { width, height, pixels: pixels.collect() }
     }
 
-    /// Averages every 2×2 pixels.
     fn halved(&self) -> Self {
         let (width, height) = (self.width / 2, self.height / 2);
         let mut pixels = Vec::with_capacity(width * height);

@@ -27,9 +27,7 @@ pub(crate) enum Profile {
 /// The quantiles at which the tables of bits per pixel and of qualities have their values.
 pub(crate) const RANKS: [f64; 5] = [0.05, 0.25, 0.5, 0.75, 0.95];
 
-/// Photographs of one coding.
 pub(crate) struct Kind {
-    /// How the pixels are coded.
     pub coding: JpegCoding,
     /// The number of images of this kind per 1000.
     pub share: u32,
@@ -43,10 +41,8 @@ pub(crate) struct Kind {
     pub qualities: [f64; 5],
 }
 
-/// The smallest and the largest length of a side, in pixels.
 pub(crate) type PixelRange = (u32, u32);
 
-/// A range with a single length.
 const fn just(pixels: u32) -> PixelRange {
     (pixels, pixels)
 }

@@ -3,7 +3,6 @@
 use super::profile::{Kind, Profile, RANKS};
 use base::rng::RandomStream;
 
-/// The coding of the pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum JpegCoding {
     /// Baseline, one component.
@@ -19,7 +18,6 @@ pub(crate) enum JpegCoding {
 }
 
 impl JpegCoding {
-    /// The name in the summary.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Gray => "gray",
@@ -31,22 +29,16 @@ impl JpegCoding {
     }
 }
 
-/// The recipe of one image.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PhotoRecipe {
-    /// The width in pixels.
     pub width: usize,
-    /// The height in pixels.
     pub height: usize,
     pub coding: JpegCoding,
-    /// Whether the Huffman tables are optimised for this image.
     pub own_tables: bool,
-    /// The target for the bits per pixel.
     pub bits_per_pixel: f64,
     /// The quality, 1 to 100. The photograph is sharpened or softened until it has the target bits per pixel at this
     /// quality.
     pub quality: u8,
-    /// The EXIF orientation, 1 to 8, if the image has EXIF.
     pub orientation: Option<u8>,
 }
 
@@ -91,7 +83,6 @@ fn chosen<T>(of: &[T], at: f64, share: impl Fn(&T) -> u32) -> &T {
     found.unwrap_or(&of[of.len() - 1])
 }
 
-/// Draws a size of this kind.
 fn size(kind: &Kind, random: &mut RandomStream) -> (usize, usize) {
     let &(_, width, height) = chosen(kind.sizes, random.below(1000) as f64, |size| size.0);
     let mut between =

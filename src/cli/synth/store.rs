@@ -112,7 +112,6 @@ impl DatasetWriter {
             .map_err(|error| Error::io("write a shard in", &self.partial, error))
     }
 
-    /// Publishes the dataset under its name.
     pub(crate) fn publish(mut self) -> Result<()> {
         self.finish_shard()?;
         // The rename replaces an empty directory with this name. It fails if files have been added to that directory.

@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// The statistics, collected while images are written.
 #[derive(Default)]
 pub(crate) struct Statistics {
     bytes: Vec<f64>,
@@ -23,14 +22,12 @@ pub(crate) struct Statistics {
     codes: CodeCounts,
 }
 
-/// The images of one coding: the bytes and the bits per pixel of each.
 #[derive(Default)]
 struct CodingStatistics {
     bytes: Vec<f64>,
     rates: Vec<f64>,
 }
 
-/// The summary that `foreload synth` prints.
 #[derive(Debug, Serialize)]
 pub(crate) struct SynthSummary {
     version: &'static str,
@@ -62,7 +59,6 @@ struct CodingSummary {
     bits_per_pixel: [f64; 5],
 }
 
-/// The mean statistics of the Huffman codes of all baseline images.
 #[derive(Debug, Serialize)]
 struct CodesSummary {
     bits_per_code: f64,
@@ -72,7 +68,6 @@ struct CodesSummary {
 }
 
 impl Statistics {
-    /// Counts an image.
     pub(crate) fn add(&mut self, made: &MadeImage) {
         let (recipe, bytes) = (&made.recipe, made.bytes.len() as f64);
         let rate = bytes * 8.0 / (recipe.width * recipe.height) as f64;
@@ -87,7 +82,6 @@ impl Statistics {
         self.codes += made.counts;
     }
 
-    /// The summary of all counted images.
     pub(crate) fn summary(
         self,
         profile: Profile,

@@ -27,7 +27,6 @@ impl Homography {
         Self { x: row(0), y: row(1), w: [g, h] }
     }
 
-    /// Returns this map with its input and output scaled.
     fn scaled(&self, input: [f64; 2], output: f64) -> Self {
         let row = |r: [f64; 3]| [output * r[0] * input[0], output * r[1] * input[1], output * r[2]];
         Self { x: row(self.x), y: row(self.y), w: [self.w[0] * input[0], self.w[1] * input[1]] }
@@ -131,7 +130,6 @@ fn cubic(t: f32) -> [f32; 4] {
     [-0.5 * t3 + t2 - 0.5 * t, 1.5 * t3 - 2.5 * t2 + 1.0, -1.5 * t3 + 2.0 * t2 + 0.5 * t, 0.5 * t3 - 0.5 * t2]
 }
 
-/// Draws another exposure and white balance: contrast, brightness, saturation, and a gain for each channel.
 fn recolour(image: &mut PixelGrid, random: &mut RandomStream) {
     let contrast = random.uniform(0.85, 1.08) as f32;
     let brightness = random.uniform(-12.0, 12.0) as f32;

@@ -2,23 +2,19 @@
 
 use unicode_width::UnicodeWidthChar;
 
-/// The number of cells of a string.
 pub(super) fn width(text: &str) -> usize {
     text.chars().map(cells).sum()
 }
 
-/// The longest beginning of a string that fits into `room` cells.
 pub(super) fn beginning(text: &str, room: usize) -> String {
     within(text.chars(), room).collect()
 }
 
-/// The longest end of a string that fits into `room` cells.
 pub(super) fn end(text: &str, room: usize) -> String {
     let backwards: Vec<char> = within(text.chars().rev(), room).collect();
     backwards.into_iter().rev().collect()
 }
 
-/// A string padded with spaces to `room` cells.
 pub(super) fn padded(text: &str, room: usize) -> String {
     format!("{text}{}", " ".repeat(room.saturating_sub(width(text))))
 }

@@ -14,10 +14,8 @@ struct ProcessReport<'a> {
     program: &'a str,
     /// `answers`, `silent` or `unreadable`.
     state: &'static str,
-    /// How long the process has not responded, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     silent_seconds: Option<f64>,
-    /// Why the process's response cannot be used.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
     loaders: Vec<LoaderReport<'a>>,

@@ -41,7 +41,6 @@ pub(super) struct TopArgs {
     sort: Sorting,
 }
 
-/// The sort order of the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sorting {
     Process,
@@ -52,17 +51,14 @@ enum Sorting {
 named!(Sorting: "process" => Process, "rate" => Rate, "waiting" => Waiting);
 
 impl Sorting {
-    /// The next order, for the key `s`.
     fn next(self) -> Self {
         let at = Self::NAMES.iter().position(|(_, sorting)| *sorting == self).unwrap_or(0);
         Self::NAMES[(at + 1) % Self::NAMES.len()].1
     }
 }
 
-/// The shortest and the longest interval between two updates.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(3600));
 
-/// How long processes may take to respond.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Runs the command.

@@ -4,14 +4,12 @@ use super::Sorting;
 use crate::output;
 use engine::status::{LoaderRates, LoaderSnapshot, ProcessState, ProcessStatus};
 
-/// A loader, or a process without loaders to show.
 #[derive(Clone, Copy)]
 pub(super) struct TopRow<'a> {
     pub process: &'a ProcessStatus,
     pub loader: Option<(&'a LoaderSnapshot, &'a LoaderRates)>,
 }
 
-/// All rows in their sort order.
 pub(super) struct TopRows<'a>(pub Vec<TopRow<'a>>);
 
 impl<'a> TopRows<'a> {
@@ -39,7 +37,6 @@ impl<'a> TopRows<'a> {
         Self(rows)
     }
 
-    /// A one-line summary of all rows.
     pub(super) fn summary(&self) -> String {
         let loaders: Vec<_> = self.0.iter().filter_map(|row| row.loader).collect();
         let mut processes: Vec<u32> = self.0.iter().map(|row| row.process.pid).collect();
@@ -65,7 +62,6 @@ impl TopRow<'_> {
         (self.process.pid, self.loader.map_or(u64::MAX, |(loader, _)| loader.number))
     }
 
-    /// Why no loaders of a process are shown.
     pub(super) fn problem(&self) -> Option<String> {
         match &self.process.state {
             ProcessState::Answered(_) => None,

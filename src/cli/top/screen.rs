@@ -12,11 +12,10 @@ use std::time::Instant;
 const SIGNALS: [i32; 6] =
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGTSTP, libc::SIGWINCH];
 
-/// The alternate screen, without a cursor and without line wrapping.
+/// Escape sequences that enter and leave the alternate screen, without a cursor and without line wrapping.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// A key that the view reacts to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
     Quit,
@@ -25,31 +24,21 @@ pub(super) enum Key {
     Down,
 }
 
-/// An event during a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScreenEvent {
     Pressed(Key),
     Resized,
-    /// The user suspends the program.
     Suspended,
-    /// A signal ends the program.
     Ended(i32),
 }
 
-/// The terminal while the program draws on it.
 pub(super) struct Screen {
     signals: OwnedFd,
-    /// The signal mask to restore.
     mask: libc::sigset_t,
-    /// The settings of the input terminal to restore, if stdin is a terminal.
     keys: Option<Termios>,
 }
 
 impl Screen {
-    /// Takes over the terminal.
-    ///
-    /// # Errors
-    /// I/O errors of the terminal.
     pub(super) fn open() -> io::Result<Self> {
         let stdin = io::stdin();
         let keys = if stdin.is_terminal() { Some(rustix::termios::tcgetattr(&stdin)?) } else { None };
@@ -105,7 +94,6 @@ impl Screen {
         write(&text)
     }
 
-    /// Waits until an event occurs, or until `deadline`.
     pub(super) fn wait(&self, deadline: Instant) -> io::Result<Vec<ScreenEvent>> {
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
@@ -123,7 +111,6 @@ impl Screen {
         if polled.get(1).is_some_and(|keys| !keys.revents().is_empty()) {
             let mut bytes = [0; 64];
             match rustix::io::read(stdin.as_fd(), &mut bytes) {
-                // The terminal was closed.
                 Ok(0) | Err(rustix::io::Errno::IO) => happened.push(ScreenEvent::Ended(libc::SIGHUP)),
                 Ok(length) => {
                     happened.extend(pressed(&bytes[..length]).into_iter().map(ScreenEvent::Pressed));
@@ -135,7 +122,6 @@ impl Screen {
         Ok(happened)
     }
 
-    /// Reads the signal that arrived.
     fn signal(&self) -> io::Result<Option<ScreenEvent>> {
         let mut bytes = [0; size_of::<libc::signalfd_siginfo>()];
         match rustix::io::read(&self.signals, &mut bytes) {
@@ -143,7 +129,6 @@ impl Screen {
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
-        // The signal number is the first field.
         let signal = i32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
         Ok(Some(match signal {
             libc::SIGWINCH => ScreenEvent::Resized,
@@ -160,7 +145,6 @@ impl Drop for Screen {
     }
 }
 
-/// The width and height of the terminal in characters.
 pub(super) fn size() -> (usize, usize) {
     match rustix::termios::tcgetwinsize(io::stdout()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
@@ -174,7 +158,6 @@ pub(super) fn raise(signal: i32) {
     unsafe { libc::raise(signal) };
 }
 
-/// The keys that these bytes mean.
 fn pressed(bytes: &[u8]) -> Vec<Key> {
     let mut keys = Vec::new();
     let mut left = bytes;
@@ -208,7 +191,6 @@ fn write(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// The set of all caught signals.
 fn all() -> libc::sigset_t {
     // SAFETY: a signal set consists of integers, for which zero is a valid value, and `sigemptyset` initialises it.
     unsafe {

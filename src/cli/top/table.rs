@@ -5,7 +5,6 @@ use super::rows::TopRow;
 use crate::output::{self, escaped_for_terminal};
 use engine::status::{LoaderRates, LoaderSnapshot};
 
-/// A column of the table.
 struct TopColumn {
     title: &'static str,
     side: CellSide,
@@ -123,16 +122,13 @@ const COLUMNS: [TopColumn; 16] = [
     },
 ];
 
-/// The smallest width to which a text column is narrowed.
 const MIN_TEXT_WIDTH: usize = 10;
 
-/// The separator of columns.
 const SEPARATOR: &str = "  ";
 
 /// The number of columns that identify the process. They are filled whether or not the process answers.
 const PROCESS_COLUMNS: usize = 2;
 
-/// The lines of the table including the titles, no longer than `width` if a width is given.
 pub(super) fn lines(rows: &[TopRow<'_>], width: Option<usize>) -> Vec<String> {
     let (nothing, no_rates) = (LoaderSnapshot::default(), LoaderRates::default());
     let cells = |row: &TopRow<'_>| {
@@ -167,7 +163,6 @@ pub(super) fn lines(rows: &[TopRow<'_>], width: Option<usize>) -> Vec<String> {
     lines
 }
 
-/// The width of each column; `None` for columns that do not fit.
 fn widths(table: &[Vec<String>], most: usize) -> Vec<Option<usize>> {
     let natural = |(number, column): (usize, &TopColumn)| {
         let longest = table.iter().map(|row| cells::width(&row[number])).max().unwrap_or(0);
@@ -188,7 +183,6 @@ fn widths(table: &[Vec<String>], most: usize) -> Vec<Option<usize>> {
         let could: usize =
             texts.map(|(_, width)| width.map_or(0, |width| width.saturating_sub(MIN_TEXT_WIDTH))).sum();
         if could >= over {
-            // Narrow the longest text first.
             while over > 0 {
                 let texts =
                     COLUMNS.iter().zip(&mut widths).filter(|(column, _)| column.side != CellSide::Right);
@@ -209,7 +203,6 @@ fn widths(table: &[Vec<String>], most: usize) -> Vec<Option<usize>> {
     }
 }
 
-/// A string in exactly `width` cells.
 fn fitted(text: &str, side: CellSide, width: usize) -> String {
     let kept = width.max(1) - 1;
     let cut = match side {
@@ -235,7 +228,6 @@ fn from(rates: &LoaderRates) -> String {
     if tiers.is_empty() { "-".into() } else { tiers.join(" ") }
 }
 
-/// Formats a share as a percentage, narrow enough for a table.
 pub(super) fn percent(share: f64) -> String {
     format!("{:.0}%", 100.0 * share)
 }

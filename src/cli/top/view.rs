@@ -13,7 +13,6 @@ use engine::status::{LoaderRates, LoaderSnapshot, SharingNumbers};
 use std::path::Path;
 use std::time::Duration;
 
-/// The style of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineStyle {
     Plain,
@@ -24,7 +23,6 @@ pub(super) enum LineStyle {
 
 pub(super) type ViewLine = (LineStyle, String);
 
-/// The user's choices for the view.
 pub(super) struct TopView {
     pub sort: Sorting,
     interval: Duration,
@@ -40,18 +38,15 @@ impl TopView {
         Self { sort, interval, chosen: None }
     }
 
-    /// The index of the chosen row.
     fn at(&self, rows: &TopRows<'_>) -> usize {
         rows.0.iter().position(|row| Some(row.key()) == self.chosen).unwrap_or(0)
     }
 
-    /// Moves the choice down by `by` rows.
     pub(super) fn step(&mut self, rows: &TopRows<'_>, by: isize) {
         let at = self.at(rows).saturating_add_signed(by).min(rows.0.len().saturating_sub(1));
         self.chosen = rows.0.get(at).map(TopRow::key);
     }
 
-    /// The lines for a terminal of this width and height.
     pub(super) fn lines(
         &self,
         rows: &TopRows<'_>,
@@ -96,7 +91,6 @@ impl TopView {
     }
 }
 
-/// The output of `--once`.
 pub(super) fn once(rows: &TopRows<'_>, place: &Path, width: Option<usize>) -> String {
     if rows.0.is_empty() { nothing(place) } else { table::lines(&rows.0, width).join("\n") }
 }
@@ -109,7 +103,6 @@ fn nothing(place: &Path) -> String {
     )
 }
 
-/// The details of a loader: the title of each line, and its text.
 fn details(loader: &LoaderSnapshot, rates: &LoaderRates) -> Vec<(&'static str, String)> {
     let loads =
         rates.loads.iter().map(|(stage, load)| format!("{} {}", escaped_for_terminal(stage), percent(*load)));
@@ -185,7 +178,6 @@ fn join(parts: impl Iterator<Item = String>, none: &str) -> String {
     if parts.is_empty() { none.into() } else { parts.join(", ") }
 }
 
-/// Wraps a sentence into lines of at most `width` cells.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

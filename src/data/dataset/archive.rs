@@ -131,7 +131,6 @@ impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
         self.source.read(offset, size)
     }
 
-    /// The offset of the next header, after a member with `size` bytes of data at `data`.
     fn after(&self, start: u64, data: u64, size: u64) -> Result<u64, Malformed> {
         match data.checked_add(size) {
             Some(end) if end <= self.source.size() => Ok(end.next_multiple_of(BLOCK as u64)),
@@ -151,7 +150,6 @@ impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
         Ok(at)
     }
 
-    /// The header at `start`; `None` for the zeros that end the archive.
     fn header(&mut self, start: u64) -> Result<Option<TarHeader>, Malformed> {
         let block = self.read(start, BLOCK as u64)?;
         if block.iter().all(|&b| b == 0) {
@@ -222,7 +220,6 @@ impl PaxRecords {
     }
 }
 
-/// The text of a field, up to the first NUL.
 fn text(field: &[u8]) -> &[u8] {
     &field[..field.iter().position(|&b| b == 0).unwrap_or(field.len())]
 }

@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 /// Maximum number of unreadable shards that an error lists. `foreload index` lists all.
 const LISTED: usize = 100;
 
-/// Maximum number of unreadable shards that a warning lists.
 const NAMED: usize = 3;
 
 /// How shards are handled that are unreadable when a dataset is indexed.
@@ -43,14 +42,12 @@ pub struct BadShard {
 }
 
 impl BadShard {
-    /// The full path of the shard in a dataset at `source`.
     pub(super) fn path(&self, source: &dyn DatasetSource) -> PathBuf {
         source.path(self.shard.as_bytes())
     }
 }
 
 impl Notes {
-    /// The entry for the shard at this path, if the shard could not be read.
     pub(super) fn bad_shard(&self, path: &[u8]) -> Option<&BadShard> {
         if self.bad_shards.is_empty() {
             return None;
@@ -62,13 +59,11 @@ impl Notes {
 }
 
 impl IndexOptions {
-    /// Whether opening a dataset fails because of these unreadable shards.
     pub(super) fn refuses(&self, bad: &[BadShard]) -> bool {
         self.bad_shards == BadShards::Error && !self.bad_shards_later && !bad.is_empty()
     }
 }
 
-/// The unreadable shards of a dataset, with their errors.
 #[derive(Default)]
 pub(super) struct UnreadShards(Vec<(Vec<u8>, Error)>);
 
@@ -111,8 +106,6 @@ impl UnreadShards {
     }
 }
 
-/// The error that names the unreadable shards. `shards` is the number of all shards, `samples` the number of samples in
-/// the readable shards.
 fn refused(
     (root, source): (&Path, &dyn DatasetSource),
     bad: &[BadShard],
@@ -163,7 +156,8 @@ pub(super) fn report(index: &DatasetPart, options: &IndexOptions) -> Result<()> 
 }
 
 impl DatasetIndex {
-    /// The unreadable shards, each with its full path. If `refused`, shards that the user chose to skip are left out.
+    /// The unreadable shards, each with its full path. If `refused`, without the shards of datasets that are opened
+    /// with [`BadShards::Skip`].
     pub(super) fn bad_shards(&self, refused: bool) -> impl Iterator<Item = (&BadShard, PathBuf)> {
         let parts = self.dataset_parts();
         let parts = parts.filter(move |part| !refused || part.bad_shards == BadShards::Error);
@@ -171,7 +165,6 @@ impl DatasetIndex {
     }
 }
 
-/// Lists the first few of these shards with the reasons, and says how many more there are.
 fn summarise(bad: &[BadShard]) -> String {
     let named = bad.iter().take(NAMED).map(|BadShard { shard, message }| format!("{shard} ({message})"));
     let named = named.collect::<Vec<_>>().join(", ");

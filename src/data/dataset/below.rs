@@ -11,7 +11,6 @@ use base::error::Result;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-/// Result of [`search_directories`].
 #[derive(Default)]
 pub(super) struct FirstFound {
     /// The first image, or with [`Contents::Files`] the first file. The path is relative to the root.
@@ -27,7 +26,6 @@ impl FirstFound {
         self.shards.iter().find(|(layout, _)| is_plain(*layout)).map(|(_, path)| path.as_slice())
     }
 
-    /// Records a file. Returns whether a sample has been found.
     fn take(&mut self, directory: &[u8], name: &[u8], contents: Contents) -> bool {
         if let Some(layout) = shard_layout(name, contents) {
             if self.shards.iter().all(|(known, _)| *known != layout) {
@@ -40,7 +38,6 @@ impl FirstFound {
     }
 }
 
-/// The layout that has shards with this file name.
 pub(super) fn shard_layout(name: &[u8], contents: Contents) -> Option<Layout> {
     Layout::of_samples(contents).find(|(_, layout_impl)| layout_impl.is_shard(name)).map(|(layout, _)| layout)
 }

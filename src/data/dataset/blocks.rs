@@ -28,11 +28,8 @@ pub(super) const BLOCK_ROW: usize = 40;
 pub struct CompressedBlock {
     /// The address of the block's first decompressed byte.
     pub(super) start: u64,
-    /// The offset of the block's first byte in the shard.
     pub(super) offset: u64,
-    /// The size of the compressed bytes.
     pub(super) packed: u32,
-    /// The size of the decompressed bytes.
     pub(super) unpacked: u32,
     /// The CRC-32C of the compressed bytes.
     pub(super) sum: u32,
@@ -69,7 +66,6 @@ impl CompressedBlock {
         self.start..self.start.saturating_add(u64::from(self.unpacked))
     }
 
-    /// Decompresses the block from its bytes in the shard.
     fn unpack(&self, packed: &[u8]) -> Result<Vec<u8>, String> {
         if checksum(packed) != self.sum {
             return Err(
@@ -82,9 +78,7 @@ impl CompressedBlock {
     }
 }
 
-/// The blocks of a shard, collected while the shard is parsed.
 pub(super) struct ShardBlocks {
-    /// The first free address.
     next: u64,
     rows: Vec<CompressedBlock>,
     /// The block that was decompressed last, with its index in `rows`. Callers often read several values of one block.
@@ -92,7 +86,6 @@ pub(super) struct ShardBlocks {
 }
 
 impl ShardBlocks {
-    /// Starts without blocks, for a shard of `size` bytes.
     pub(super) fn of(size: u64) -> Self {
         Self { next: size.saturating_add(APART), rows: Vec::new(), open: None }
     }
@@ -156,7 +149,6 @@ impl ShardBlocks {
         Ok(Some(found[..found.len().min(most)].to_vec()))
     }
 
-    /// The blocks, sorted by address.
     pub(super) fn into_rows(self) -> Vec<CompressedBlock> {
         self.rows
     }
@@ -172,13 +164,14 @@ pub struct FileBlock {
     pub(super) version: Option<FileVersion>,
 }
 
-/// How the bytes of a [`FileBlock`] are stored in its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BlockContent {
-    /// A compressed block.
     Compressed(CompressedBlock),
     /// Uncompressed bytes: the offset of the first byte, and the number of bytes.
-    Uncompressed { start: u64, length: u32 },
+    Uncompressed {
+        start: u64,
+        length: u32,
+    },
 }
 
 impl FileBlock {

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 /// A file of a directory that has a file per sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileRow {
-    /// The offset of the file's name in the names of the group.
+    /// The offset of the file's name in the group's buffer of names.
     pub name: u32,
     /// The number of bytes of the name.
     pub name_length: u32,
@@ -54,8 +54,7 @@ pub struct ShardRows {
     pub kinds: Vec<FieldKind>,
     /// The columns of small values that samples of tables have, sorted by name.
     pub columns: Vec<TableColumn>,
-    /// The members of all samples in turn; the members of each sample are sorted by key. Most shards have few keys. But
-    /// if member names have a running number after their first dot, there are as many keys as members.
+    /// The members of all samples, sample after sample. The members of each sample are sorted by key.
     pub members: Vec<MemberRow>,
     /// The number of members of each sample; empty if there are no keys.
     pub counts: Vec<u32>,
@@ -66,7 +65,6 @@ pub struct ShardRows {
 }
 
 impl ShardRows {
-    /// The members of each sample.
     pub(super) fn by_sample(&self) -> impl Iterator<Item = &[MemberRow]> {
         let mut rest = &self.members[..];
         self.counts.iter().map(move |&count| {
@@ -84,7 +82,7 @@ pub enum GroupRows {
     Files {
         /// The class number of all files.
         class: u32,
-        /// The bytes of the names, in any order and with gaps.
+        /// The bytes of all file names. The names can be in any order, with gaps between them.
         names: Vec<u8>,
         /// The files, sorted by name.
         files: Vec<FileRow>,
@@ -98,7 +96,7 @@ pub enum GroupRows {
 /// The files that a manifest lists, in its order.
 #[derive(Debug, Default)]
 pub struct ListedRows {
-    /// The bytes of the names, in any order and with gaps.
+    /// The bytes of all file names. The names can be in any order, with gaps between them.
     pub names: Vec<u8>,
     /// The files. A file can occur several times.
     pub files: Vec<FileRow>,
@@ -107,7 +105,6 @@ pub struct ListedRows {
 }
 
 impl ListedRows {
-    /// The name and the size in bytes of each file.
     pub(super) fn files(&self) -> impl Iterator<Item = (&[u8], u32)> {
         self.files.iter().map(|file| {
             let start = file.name as usize;
@@ -177,7 +174,6 @@ impl IndexBuilder {
         })
     }
 
-    /// Makes the builder fail as soon as `cancel` is set.
     pub(super) fn cancelled_by(self, cancel: &Cancel) -> Self {
         Self { cancel: cancel.clone(), ..self }
     }
@@ -457,7 +453,6 @@ fn kinds(groups: &[SpilledGroup], keys: &[&String]) -> Vec<FieldKind> {
     kinds.into_iter().map(|kind| kind.unwrap_or(FieldKind::Bytes)).collect()
 }
 
-/// The columns that shards have, sorted by name.
 fn columns(groups: &[SpilledGroup], keys: &[&String]) -> Vec<ColumnFacts> {
     let mut columns: BTreeMap<&str, ColumnFacts> = BTreeMap::new();
     for column in groups.iter().flat_map(|group| &group.columns) {

@@ -19,7 +19,6 @@ const SLOW_OPENING: Duration = Duration::from_secs(30);
 pub(super) struct Cancel(Option<Arc<AtomicBool>>);
 
 impl Cancel {
-    /// Cancels when `flag` is set. The default never cancels.
     pub(super) fn by(flag: &Arc<AtomicBool>) -> Self {
         Self(Some(flag.clone()))
     }
@@ -28,7 +27,6 @@ impl Cancel {
         self.0.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 
-    /// Fails if cancellation was requested. The error says that indexing `root` was interrupted.
     pub(super) fn check(&self, root: &Path) -> Result<()> {
         if self.is_requested() {
             let message = "indexing was interrupted; the next start indexes the dataset from the beginning";
@@ -49,7 +47,6 @@ impl Cancel {
 pub(super) struct OpeningWatch<'a>(&'a dyn DatasetSource);
 
 impl<'a> OpeningWatch<'a> {
-    /// Watches the requests of `source`. `root` is the dataset as the user named it.
     pub(super) fn new(
         source: &'a dyn DatasetSource,
         root: &Path,

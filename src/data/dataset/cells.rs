@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Type of the values of a column.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum CellType {
@@ -29,7 +28,6 @@ pub(super) enum CellType {
 }
 
 impl CellType {
-    /// A phrase that describes the values of a column of this type, for messages.
     pub(super) fn words(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Self::Truths => "booleans",
@@ -66,16 +64,13 @@ impl CellType {
     }
 }
 
-/// Properties of a column, without its values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct ColumnFacts {
     pub(super) name: String,
     pub(super) kind: FieldKind,
-    /// The class names for the integers of the column.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) classes: Vec<String>,
     pub(super) cells: CellType,
-    /// The total size of all strings in bytes.
     #[serde(default)]
     pub(super) text_bytes: u64,
 }
@@ -126,12 +121,10 @@ impl ColumnFacts {
         }
     }
 
-    /// Turns the column into a refused column with this reason.
     pub(super) fn refuse(&mut self, reason: String) {
         self.cells = CellType::Refused(reason);
     }
 
-    /// The size of the column in bytes, in an index of this many samples.
     pub(super) fn bytes(&self, samples: u64) -> u64 {
         match self.cells {
             CellType::Refused(_) => 0,
@@ -173,7 +166,6 @@ pub(super) fn spilled(cells: &TableCells) -> Vec<u8> {
     }
 }
 
-/// The size in bytes of the result of [`spilled`] for a column of this many samples.
 pub(super) fn spilled_bytes(facts: &ColumnFacts, samples: u64) -> Option<u64> {
     let width = match facts.cells {
         CellType::Refused(_) => return Some(0),
@@ -249,7 +241,6 @@ pub(super) fn unspilled(facts: &ColumnFacts, samples: usize, bytes: &[u8]) -> Op
     }
 }
 
-/// A value of a column.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum CellValue<'a> {
     Bool(bool),
@@ -263,7 +254,6 @@ pub(super) enum CellValue<'a> {
 }
 
 impl CellValue<'_> {
-    /// The items of a list; `None` for other values.
     fn list<T>(self, number: impl Fn([u8; 8]) -> T) -> Option<Box<[T]>> {
         match self {
             Self::IntegerList(raw) | Self::FloatList(raw) => {
@@ -274,7 +264,6 @@ impl CellValue<'_> {
     }
 }
 
-/// The values of a column for all samples of a dataset.
 pub(super) struct ColumnCells<'a> {
     pub(super) facts: ColumnFacts,
     samples: usize,
@@ -293,12 +282,10 @@ impl<'a> ColumnCells<'a> {
         Self { facts, samples: samples as usize, bytes: Cow::Borrowed(bytes) }
     }
 
-    /// The same column, with its own copy of the bytes.
     pub(super) fn owned(self) -> ColumnCells<'static> {
         ColumnCells { facts: self.facts, samples: self.samples, bytes: Cow::Owned(self.bytes.into_owned()) }
     }
 
-    /// The value of a sample, given the sample's index in the dataset.
     pub(super) fn get(&self, sample: u64) -> Option<CellValue<'_>> {
         let sample = sample as usize;
         if self.bytes.get(sample).is_none_or(|&present| present == 0) {
@@ -322,7 +309,6 @@ impl<'a> ColumnCells<'a> {
         }
     }
 
-    /// The cells of these samples.
     pub(super) fn cells(&self, samples: Range<u64>) -> TableCells {
         fn each<'c, T>(
             cells: &'c ColumnCells<'_>,

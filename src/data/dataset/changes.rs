@@ -32,32 +32,26 @@ const STAMP_THREADS: usize = 64;
 /// starting a thread takes.
 const MIN_STAMPS_PER_THREAD: usize = 32;
 
-/// A difference between a dataset and its index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Change {
-    /// The directory, file or shard that differs.
     pub(super) path: PathBuf,
     /// A description of the difference: a phrase that follows the path in the message.
     pub(super) message: String,
 }
 
-/// The root, directories and shards whose stamps changed since they were indexed.
 #[derive(Default)]
 pub(super) struct ChangedStamps {
     root: bool,
     groups: Vec<usize>,
 }
 
-/// Result of comparing the root and groups with the index.
 #[derive(Default)]
 pub(super) struct Comparison {
     /// The stamp of the root, if the root matches the index.
     pub(super) root: Option<Stamp>,
-    /// The groups that match the index, with their current stamps.
     pub(super) same: Vec<(usize, Stamp)>,
     /// The differences that were found. Differences of the root come first.
     pub(super) changes: Vec<Change>,
-    /// The groups that differ from the index, among the groups that were compared.
     pub(super) different: Vec<usize>,
     /// The files that are skipped in the root and in each directory that was listed.
     pub(super) left_out: Vec<(Vec<u8>, SkippedByReason)>,
@@ -99,7 +93,6 @@ impl ChangedStamps {
         Ok(Self { root, groups })
     }
 
-    /// Selects the root and all groups for comparison, as if all stamps had changed.
     pub(super) fn all(index: &DatasetPart) -> Self {
         Self { root: true, groups: (0..index.groups()).collect() }
     }
@@ -223,7 +216,6 @@ fn changed(path: &Path, compared: Result<Option<Change>>) -> Result<Option<Chang
     }
 }
 
-/// Compares the names in the root with the index, and collects what is skipped in the root.
 fn compare_root(
     index: &DatasetPart,
     left_out: &mut Vec<(Vec<u8>, SkippedByReason)>,
@@ -255,22 +247,17 @@ fn compare_root(
     difference(&known, &found, kind).map_or(Ok(None), change)
 }
 
-/// Compares groups with the index.
 struct GroupLook<'a> {
     index: &'a DatasetPart,
-    /// The names of the subdirectories of each directory.
     below: &'a HashMap<&'a [u8], Vec<&'a [u8]>>,
     /// Created when the first shard is parsed, because creating it reads the files that describe shards.
     parser: OnceLock<Box<dyn ShardParser>>,
     cancel: &'a Cancel,
 }
 
-/// The current state of a group.
 struct GroupSeen {
     stamp: Stamp,
-    /// The difference of the group from the index, if any.
     change: Option<Change>,
-    /// The files that are skipped in the group, if the group is a directory.
     left_out: Option<SkippedByReason>,
 }
 
@@ -345,7 +332,6 @@ impl GroupLook<'_> {
     }
 }
 
-/// Compares the files, labels and columns of a manifest.
 fn compare_manifest(index: &DatasetPart, group: usize, found: &ManifestRows) -> Option<String> {
     let GroupRows::Listed(rows) = &found.group.rows else {
         return Some("is not a manifest any more".to_owned());
@@ -387,7 +373,6 @@ fn compare_manifest(index: &DatasetPart, group: usize, found: &ManifestRows) -> 
     Some(format!("has other values in its column {column:?} than when it was indexed"))
 }
 
-/// Compares the names and lengths of the files of a directory.
 fn compare_files(index: &DatasetPart, group: usize, found: &IndexGroup) -> Option<String> {
     let GroupRows::Files { names, files, .. } = &found.rows else {
         return Some("is not a directory any more".to_owned());
@@ -403,7 +388,6 @@ fn compare_files(index: &DatasetPart, group: usize, found: &IndexGroup) -> Optio
     })
 }
 
-/// Compares the offsets, labels and members of the samples of a shard.
 fn compare_shard(
     index: &DatasetPart,
     group: usize,
@@ -455,7 +439,6 @@ fn compare_shard(
     Some(format!("has other members for its sample at byte {at} than when it was indexed"))
 }
 
-/// The first name that is in only one of two sorted lists.
 fn difference(then: &[&[u8]], now: &[&[u8]], kind: &str) -> Option<String> {
     if then == now {
         return None;
@@ -479,7 +462,6 @@ impl DatasetPart {
         self.source.path(self.group_path(group))
     }
 
-    /// Maps the path of each directory with subdirectories to the names of these subdirectories.
     fn below(&self) -> HashMap<&[u8], Vec<&[u8]>> {
         let mut below: HashMap<&[u8], Vec<&[u8]>> = HashMap::new();
         if self.layout().is_sharded() {

@@ -10,14 +10,12 @@ use base::error::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Finds the first dataset whose labels cannot be used, and the reason.
 pub(super) fn faulty<'a>(
     parts: impl IntoIterator<Item = &'a DatasetPart>,
 ) -> Option<(&'a DatasetPart, &'a LabelFault)> {
     parts.into_iter().find_map(|part| Some((part, part.notes.label_fault.as_ref()?)))
 }
 
-/// Field name of a sample's class number.
 const LABEL: &str = "label";
 
 /// Maximum number of keys that a message names. A dataset can have as many keys as members.

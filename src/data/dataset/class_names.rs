@@ -19,7 +19,6 @@ pub(super) struct ClassNames {
 }
 
 impl ClassNames {
-    /// The provisional number of a name.
     pub(super) fn number(&mut self, name: &str) -> u32 {
         if let Some(&number) = self.numbers.get(name) {
             return number;
@@ -47,12 +46,10 @@ impl ClassNames {
         self.numbers.is_empty()
     }
 
-    /// Whether there are more names than the largest number of classes of a dataset.
     pub(super) fn are_too_many(&self) -> bool {
         self.numbers.len() > MAX_NAMES
     }
 
-    /// The names, in the order of their provisional numbers.
     pub(super) fn into_found(self) -> Vec<String> {
         let mut found: Vec<(Box<str>, u32)> = self.numbers.into_iter().collect();
         found.sort_unstable_by_key(|&(_, number)| number);
@@ -100,7 +97,6 @@ impl ShardFindings {
     }
 }
 
-/// Replaces the label of each sample by its entry in `numbers`.
 pub(super) fn renumber(samples: &mut [SampleRow], numbers: &[u32]) {
     for sample in samples {
         sample.label = numbers.get(sample.label as usize).copied().unwrap_or(0);
@@ -116,7 +112,7 @@ pub(super) fn sort<'n, T>(items: &mut [T], name: impl Fn(&T) -> &'n [u8]) {
     }
 }
 
-/// The integer that a name denotes. The name can have a fraction of zeros, as some programs write integers: `2.0`.
+/// The integer that a name denotes. Some programs write integers with a fraction of zeros, such as `2.0`.
 fn whole(name: &[u8]) -> Option<i64> {
     let name = std::str::from_utf8(name).ok()?.trim();
     match name.split_once('.') {

@@ -10,7 +10,6 @@ use std::path::Path;
 /// The combined classes: their names and numbers, and the mapping from each dataset's own numbers.
 pub(super) struct Classes {
     pub(super) names: Vec<String>,
-    /// The number of classes; 0 if samples have no labels.
     pub(super) count: u32,
     /// Whether samples have labels. If false, their class numbers have no meaning.
     pub(super) labeled: bool,
@@ -20,22 +19,18 @@ pub(super) struct Classes {
     listed: Option<ListedClasses>,
 }
 
-/// The dataset's own classes, renumbered by a list of the user.
 struct ListedClasses {
     own: Vec<String>,
-    /// The index of each class in the user's list, or [`UNLISTED`].
     numbers: Vec<u32>,
 }
 
 /// Number of a class that is not in the user's list. No listed class has it.
 pub const UNLISTED: u32 = u32::MAX;
 
-/// Kind of the labels of a dataset.
 #[derive(PartialEq, Eq)]
 enum LabelKind {
     Named,
     Numbered,
-    /// There are no labels.
     Missing,
 }
 
@@ -111,7 +106,6 @@ impl Classes {
         Ok(classes)
     }
 
-    /// The classes of a stream: these names, or only numbers if `names` is empty.
     pub(super) fn of_stream(names: Vec<String>, labeled: bool) -> Self {
         let count = if labeled { names.len() as u32 } else { 0 };
         Self { names, count, labeled, maps: Vec::new(), listed: None }
@@ -144,7 +138,6 @@ impl Classes {
         own.filter(|(_, (_, number))| **number == UNLISTED).map(|(own, (name, _))| (own, name.as_str()))
     }
 
-    /// The number of the dataset's own classes.
     pub(super) fn own_count(&self) -> usize {
         self.listed.as_ref().map_or(self.count as usize, |listed| listed.own.len())
     }
@@ -187,7 +180,6 @@ impl Classes {
     }
 }
 
-/// The positions of `number` in `numbers`.
 fn places(numbers: &[u32], number: u32) -> Vec<u32> {
     (0..).zip(numbers).filter(|&(_, &other)| other == number).map(|(place, _)| place).collect()
 }
@@ -208,7 +200,6 @@ pub fn read_class_names(path: &Path) -> std::result::Result<Vec<String>, String>
     }
 }
 
-/// Finds two datasets whose labels are of different kinds.
 fn different(parts: &[DatasetPart]) -> Option<(&DatasetPart, &DatasetPart)> {
     let (first, others) = parts.split_first()?;
     others.iter().find(|part| LabelKind::of(part) != LabelKind::of(first)).map(|odd| (first, odd))

@@ -18,7 +18,6 @@ use crate::source::{TableFormat, read_named, shown, without_mark};
 use base::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// The name of the setting in error messages.
 const SETTING: &str = "labels";
 
 /// A column with a value per sample, in the order of sample ids.
@@ -138,7 +137,6 @@ enum Cell {
     Empty,
     /// Characters without quotes: a number, or in a CSV table possibly a string.
     Bare(String),
-    /// A string in quotes.
     Text(String),
     Bool(bool),
     /// A list of numbers or booleans, as JSON.
@@ -147,7 +145,6 @@ enum Cell {
     Nested(String),
 }
 
-/// A row of the table: its line in the file, and its cells in the order of the header.
 #[derive(Debug)]
 struct Row {
     line: u64,
@@ -158,7 +155,6 @@ struct Row {
 #[derive(Debug)]
 pub struct LabelTable {
     path: PathBuf,
-    /// The names of all columns.
     header: Vec<String>,
     rows: Vec<Row>,
     naming: matching::NamingColumns,
@@ -185,7 +181,6 @@ impl LabelTable {
         Ok(Self { path: path.to_path_buf(), header, rows, naming })
     }
 
-    /// Returns the indices of the columns that hold values.
     fn of_values(&self) -> impl Iterator<Item = usize> {
         (0..self.header.len()).filter(|&column| !self.naming.names_samples(column))
     }
@@ -221,7 +216,6 @@ fn wrong(path: &Path, line: u64, message: impl std::fmt::Display) -> Error {
     TableFault::at(line, message).of_labels(path)
 }
 
-/// What is wrong with a table.
 #[derive(Debug)]
 pub(super) struct TableFault {
     /// The line, counted from 1; `None` if the fault is not in a single line.
@@ -234,7 +228,6 @@ impl TableFault {
         Self { line: Some(line), message: message.to_string() }
     }
 
-    /// The description of the fault, with its line if the fault is in a single line.
     pub(super) fn message(self) -> String {
         match self.line {
             Some(line) => format!("line {line}: {}", self.message),
@@ -242,17 +235,14 @@ impl TableFault {
         }
     }
 
-    /// The error for the table of labels at `path`.
     fn of_labels(self, path: &Path) -> Error {
         let place = if self.line.is_some() { ", " } else { ": " };
         Error::config(SETTING, format!("{}{place}{}", path.display(), self.message()))
     }
 }
 
-/// The names of the columns, and the rows.
 type Table = (Vec<String>, Vec<Row>);
 
-/// Reads the table in the file at `path`.
 fn table(path: &Path) -> Result<Table> {
     let format = TableFormat::of(path).ok_or_else(|| {
         let path = shown(path);
@@ -282,7 +272,6 @@ fn parsed(format: TableFormat, text: &[u8], trimmed: bool) -> Result<Table, Tabl
 }
 
 impl Cell {
-    /// The text of the cell as written in the file.
     fn text(&self) -> String {
         match self {
             Self::Empty => String::new(),

@@ -7,7 +7,6 @@ use crate::source::without_mark;
 use glob::{MatchOptions, Pattern};
 use saphyr_parser::{Event, Parser};
 
-/// The name of the README.
 pub(super) const CARD: &str = "README.md";
 /// The maximum number of bytes that are read from a README. If its YAML head is longer, this is an error.
 pub(super) const LARGEST_CARD: u64 = LONGEST_HEAD as u64 + (1 << 12);
@@ -20,12 +19,11 @@ const MAX_STARS: usize = 16;
 /// The split that files belong to if the README names no split for them.
 const USUAL_SPLIT: &str = "train";
 
-/// A configuration. Each configuration is a dataset of its own.
+/// A configuration of the repository. Each configuration is a dataset of its own.
 #[derive(Debug, PartialEq)]
 pub(super) struct CardConfig {
     pub(super) name: String,
     pub(super) is_default: bool,
-    /// The directory that contains the files of the configuration; empty for files in any directory.
     pub(super) directory: String,
     /// Patterns for the file names of each split; empty if the split follows from the file names themselves.
     pub(super) splits: Vec<(String, Vec<FilePattern>)>,
@@ -39,15 +37,10 @@ impl CardConfig {
     }
 }
 
-/// A pattern for file names, as in a shell.
 #[derive(Debug, PartialEq)]
 pub(super) struct FilePattern(Pattern);
 
 impl FilePattern {
-    /// Parses a pattern from a README.
-    ///
-    /// # Errors
-    /// The reason why the pattern cannot match files below the README.
     fn new(directory: &str, text: &str) -> Result<Self, String> {
         let text = below(text)?;
         let text = if directory.is_empty() { text.to_owned() } else { format!("{directory}/{text}") };
@@ -153,14 +146,12 @@ fn unclear() -> String {
     "has an entry under configs that cannot be parsed: data_files must be a list of split and path".to_owned()
 }
 
-/// A value of YAML.
 #[derive(Debug, PartialEq)]
 enum Yaml {
     Text(String),
     List(Vec<Self>),
     /// A mapping. While the mapping is parsed, the value of its last key can be missing.
     Map(Vec<(String, Self)>),
-    /// An alias. It is not followed.
     Alias,
 }
 
@@ -174,7 +165,6 @@ impl Yaml {
         if let Self::Text(text) = self { Some(text) } else { None }
     }
 
-    /// The strings of a list, or a single string.
     fn texts(&self) -> Option<Vec<&str>> {
         match self {
             Self::List(texts) => texts.iter().map(Self::text).collect(),
@@ -183,7 +173,6 @@ impl Yaml {
     }
 }
 
-/// Parses the first YAML document in `text`.
 fn parse(text: &str) -> Result<Option<Yaml>, String> {
     // The lists and mappings that are not closed yet. Each mapping is stored with the key whose value comes next.
     let mut open: Vec<(Yaml, Option<String>)> = Vec::new();
@@ -279,7 +268,6 @@ mod tests {
             assert!(read(&format!("configs: [{{data_dir: \"{out}\", data_files: a}}]")).is_err());
         }
         let deep = format!("configs: {}{}", "[".repeat(100_000), "]".repeat(100_000));
-        // For lists nested as deeply as `deep`, the limit of the parser itself applies.
         let told = read(&deep).unwrap_err();
         assert!(told.starts_with("has a head that is not YAML: recursion limit exceeded"), "{told}");
         let deeper = format!("configs: {}{}", "[".repeat(DEEPEST), "]".repeat(DEEPEST));

@@ -15,7 +15,6 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A directory of index files.
 pub(super) struct IndexDirectory {
     pub(super) path: PathBuf,
     /// Whether the user named the directory. If so, no other directory replaces it.
@@ -113,7 +112,6 @@ impl IndexDirectory {
         Ok(self.path.join(name))
     }
 
-    /// Whether `error` says that this directory cannot be written, and is not about the dataset.
     pub(super) fn is_why(&self, error: &Error) -> bool {
         matches!(error, Error::Io { path, .. } if path.starts_with(&self.path))
     }

@@ -105,7 +105,6 @@ pub(super) fn list_again(
     Ok((group, directories, notes))
 }
 
-/// The parent directories of `path`, up to the root. A link below `path` to one of these would form a loop.
 fn above(source: &dyn DatasetSource, path: &[u8]) -> Result<Option<Arc<Ancestors>>> {
     if path.is_empty() {
         return Ok(None);
@@ -119,10 +118,8 @@ fn above(source: &dyn DatasetSource, path: &[u8]) -> Result<Option<Arc<Ancestors
     Ok(above)
 }
 
-/// A directory to list.
 struct ListedDirectory {
     class: u32,
-    /// The path below the root; empty for the root itself.
     path: Vec<u8>,
     above: Option<Arc<Ancestors>>,
 }
@@ -133,13 +130,11 @@ struct Ancestors {
     next: Option<Arc<Ancestors>>,
 }
 
-/// A listed directory, while the sizes of its files are read.
 struct Listing {
     class: u32,
     path: Vec<u8>,
     directory: Box<dyn SourceDirectory>,
     notes: Notes,
-    /// The file names, one after another.
     names: Vec<u8>,
     files: Vec<FolderEntry>,
 }
@@ -159,7 +154,6 @@ enum WalkJob {
 
 struct FolderWalk<'a> {
     source: &'a dyn DatasetSource,
-    /// The dataset's name in messages.
     root: PathBuf,
     contents: Contents,
     cancel: &'a Cancel,
@@ -195,7 +189,6 @@ impl<'a> FolderWalk<'a> {
         }
     }
 
-    /// Reads the names of a directory and queues its subdirectories.
     fn list(&self, ListedDirectory { class, path, above }: ListedDirectory) -> Result<Listing> {
         let directory = self.source.directory(&path)?;
         let identity = directory.identity()?;
@@ -245,7 +238,6 @@ impl<'a> FolderWalk<'a> {
         Ok(listing)
     }
 
-    /// Reads the sizes of a portion of the files.
     fn measure(&self, listing: &Listing, portion: std::ops::Range<usize>) -> Result<()> {
         for file in &listing.files[portion] {
             self.cancel.check(&self.root)?;
@@ -270,7 +262,6 @@ impl Listing {
         &self.names[start..start + file.name_length as usize]
     }
 
-    /// Sorts the files, and removes all entries that are not regular files.
     fn finish(mut self) -> (IndexGroup, Notes) {
         let mut files = std::mem::take(&mut self.files);
         files.retain(|file| {

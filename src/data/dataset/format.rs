@@ -24,7 +24,6 @@ use std::sync::{Mutex, PoisonError};
 pub(super) const MAGIC: [u8; 8] = *b"FORELOAD";
 /// Version of the file format. An index of another version is rebuilt.
 pub(super) const VERSION: u32 = 9;
-/// Number of bytes of the header, including its digest.
 pub(super) const HEADER: usize = SECTIONS_AT + Section::COUNT * SECTION_ROW + 32;
 const SECTIONS_AT: usize = 112;
 const SECTION_ROW: usize = 48;
@@ -34,11 +33,8 @@ const MIN_BYTES_PER_THREAD: usize = 4 << 20;
 /// and the suffix that all names of the group share (u32 each, at [`GROUP_PREFIX`] and [`GROUP_SUFFIX`]). Prefix and
 /// suffix are stored after the group's path.
 pub(super) const GROUP_ROW: usize = 32;
-/// Offset of the prefix length in a row of [`Section::Groups`].
 pub(super) const GROUP_PREFIX: usize = 24;
-/// Offset of the suffix length in a row of [`Section::Groups`].
 pub(super) const GROUP_SUFFIX: usize = 28;
-/// Number of bytes of a row of [`Section::Stamps`]. A row is a [`Stamp`].
 pub(super) const STAMP_ROW: usize = Stamp::BYTES;
 
 /// The sections of the file, in file order. A *group* is a directory or a shard with samples.
@@ -89,11 +85,8 @@ pub(super) enum Section {
 /// The ends (exclusive) in a row of [`Section::Groups`], in the order of the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GroupEnd {
-    /// End of the group's samples.
     Samples,
-    /// End of the group's bytes in [`Section::Paths`].
     Paths,
-    /// End of the group's bytes in [`Section::Names`].
     Names,
 }
 
@@ -135,7 +128,6 @@ impl Section {
     }
 }
 
-/// The fields of the header, without the table of sections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IndexHeader {
     pub(super) layout: Layout,
@@ -149,7 +141,6 @@ pub(super) struct IndexHeader {
     pub(super) fingerprint: [u8; 32],
 }
 
-/// Location and digest of a section.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SectionEntry {
     pub(super) offset: u64,
@@ -158,7 +149,6 @@ pub(super) struct SectionEntry {
 }
 
 impl IndexHeader {
-    /// The header of an index without samples.
     pub(super) fn new(layout: Layout, contents: Contents) -> Self {
         Self {
             layout,
@@ -221,12 +211,10 @@ pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-/// Reads the 64-bit number at byte `at`, like [`u32_at`].
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// Reads the [`Stamp`] at byte `at`, like [`u32_at`].
 pub(super) fn stamp_at(bytes: &[u8], at: usize) -> Stamp {
     let field = |number: usize| u64_at(bytes, at + 8 * number);
     Stamp { size: field(0), mtime: field(1) as i64, ctime: field(2) as i64, inode: field(3) }
@@ -236,7 +224,6 @@ fn digest_at(bytes: &[u8], at: usize) -> [u8; 32] {
     bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default()
 }
 
-/// Empties the sections of members and values, and returns the end of the other sections.
 fn clear_member_sections(table: &mut [SectionEntry; Section::COUNT]) -> u64 {
     let offset = table[Section::MemberEnds as usize].offset;
     for section in Section::ALL.into_iter().filter(|section| section.is_of_members()) {
@@ -254,14 +241,12 @@ pub(super) enum LoadMembers {
     All,
 }
 
-/// An index file that was read whole and verified. The file itself is no longer needed.
 pub(super) struct IndexFile {
     path: PathBuf,
     bytes: Vec<u8>,
     header: IndexHeader,
     table: [SectionEntry; Section::COUNT],
     members: bool,
-    /// The number of bytes of the file.
     size: u64,
 }
 
@@ -323,7 +308,6 @@ impl IndexFile {
         Ok(index)
     }
 
-    /// Reads every section and compares it with its digest. Large sections are read in parallel.
     fn read_sections(&mut self, file: &File) -> Result<()> {
         let (path, table) = (&self.path, &self.table);
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(Section::COUNT));
@@ -408,7 +392,6 @@ impl IndexFile {
         &self.header
     }
 
-    /// Whether the sections of members were loaded.
     pub(super) fn has_members(&self) -> bool {
         self.members
     }
@@ -421,7 +404,6 @@ impl IndexFile {
         self.members = false;
     }
 
-    /// The number of bytes of the file.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
@@ -439,7 +421,6 @@ impl IndexFile {
         entry.offset as usize..(entry.offset + entry.length) as usize
     }
 
-    /// Sets newer stamps for the root and for these groups. Their contents must still match the index.
     pub(super) fn accept(&mut self, root: Stamp, groups: &[(usize, Stamp)]) {
         self.header.root = root;
         let range = self.range(Section::Stamps);
@@ -472,7 +453,6 @@ impl IndexFile {
         self.bytes[..HEADER].copy_from_slice(&head);
     }
 
-    /// The current bytes to write to the file.
     pub(super) fn bytes(&self) -> &[u8] {
         debug_assert!(self.members, "a file is written whole");
         &self.bytes

@@ -21,15 +21,12 @@ const SAMPLED_VALUES: usize = 16;
 /// Average length in bytes above which strings are not copied to the index, if the shard stores them verbatim.
 const SHORT_TEXT_BYTES: u64 = 64;
 
-/// A file that a parser of tables reads.
 pub(super) type TableFile<'a> = Window<'a, dyn ReadAt + 'a>;
 
-/// Why a column has no cells.
 #[derive(Debug)]
 pub(super) enum ColumnFault {
     /// The column cannot be read, but the other columns of the table can.
     Refused(String),
-    /// The shard is damaged.
     Damaged(Malformed),
 }
 
@@ -40,10 +37,6 @@ impl From<Malformed> for ColumnFault {
 }
 
 impl ColumnFault {
-    /// The cells of a refused column.
-    ///
-    /// # Errors
-    /// The damage, if the shard is damaged.
     fn cells(self) -> Result<TableCells, Malformed> {
         match self {
             Self::Refused(why) => Ok(TableCells::Refused(why)),
@@ -65,7 +58,6 @@ pub(super) struct TableLimits {
 }
 
 impl TableLimits {
-    /// The limits of a shard of `size` bytes.
     pub(super) fn of(size: u64) -> Self {
         Self {
             cells: size.saturating_mul(8).saturating_add(1 << 20).min(MAX_CELLS),
@@ -82,7 +74,6 @@ impl TableLimits {
         Self { kept_columns: columns.to_vec(), ..self }
     }
 
-    /// Begins the next column, which has this path.
     pub(super) fn begin_column(&mut self, path: &[String]) {
         self.column_texts = COLUMN_TEXTS;
         self.keeps_all_texts = !self.kept_columns.is_empty() && self.kept_columns.contains(&path.join("."));
@@ -114,7 +105,6 @@ impl TableLimits {
         Ok(())
     }
 
-    /// Reserves memory for a string.
     pub(super) fn take_text(&mut self, length: u64) -> Result<(), ColumnFault> {
         let column = self.column_texts.checked_sub(length);
         let (Some(column), Some(shard)) = (column, self.shard_texts.checked_sub(length)) else {
@@ -129,17 +119,14 @@ impl TableLimits {
     }
 }
 
-/// A value of a column of bytes or strings.
 #[derive(Debug, Clone)]
 pub(super) enum ByteValue {
-    /// The value is stored verbatim in the shard.
     Stored(CellExtent),
     /// A decoded copy of a string that the shard does not store verbatim.
     Text(Box<str>),
 }
 
 impl ByteValue {
-    /// A string that had to be decompressed.
     pub(super) fn text(bytes: &[u8], limits: &mut TableLimits) -> Result<Self, ColumnFault> {
         limits.take_text(bytes.len() as u64)?;
         let text = std::str::from_utf8(bytes)
@@ -147,7 +134,6 @@ impl ByteValue {
         Ok(Self::Text(text.into()))
     }
 
-    /// A copy of this value for another sample.
     pub(super) fn duplicate(&self, limits: &mut TableLimits) -> Result<Self, ColumnFault> {
         if let Self::Text(text) = self {
             limits.take_text(text.len() as u64)?;
@@ -156,7 +142,6 @@ impl ByteValue {
     }
 }
 
-/// The cells of a column, collected while the column is read.
 pub(super) enum CollectedCells {
     Bools(Vec<Option<bool>>),
     Integers(Vec<Option<i64>>),
@@ -165,7 +150,6 @@ pub(super) enum CollectedCells {
 }
 
 impl CollectedCells {
-    /// The cells of a complete column. `is_text` says whether values of bytes are strings.
     pub(super) fn finish(
         self,
         is_text: bool,

@@ -3,7 +3,6 @@
 
 use serde_json::Value;
 
-/// The key in the schema's metadata.
 pub(super) const KEY: &[u8] = b"huggingface";
 
 /// The features of `datasets` 5.2 that are neither Image, ClassLabel nor Value.
@@ -29,7 +28,6 @@ const OTHERS: [&str; 16] = [
 /// The features of a dataset: `{"info": {"features": {NAME: {"_type": ...}}}}`.
 pub(super) struct DeclaredFeatures(Value);
 
-/// Meaning of a column, given by its feature.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Feature {
     /// Encoded images: bytes, or a struct of bytes and a path.
@@ -43,14 +41,12 @@ pub(super) enum Feature {
 }
 
 impl DeclaredFeatures {
-    /// The features that a document describes; no features without a document.
     pub(super) fn read(document: Option<&[u8]>) -> Self {
         let document = document.and_then(|document| serde_json::from_slice::<Value>(document).ok());
         let features = document.and_then(|mut document| Some(document.pointer_mut("/info/features")?.take()));
         Self(features.unwrap_or_default())
     }
 
-    /// The feature of a column, by its path through structs.
     pub(super) fn of(&self, path: &[String]) -> Option<Feature> {
         let feature = path.iter().try_fold(&self.0, |at, name| at.get(name))?;
         let names = || {

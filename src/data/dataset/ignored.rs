@@ -79,7 +79,6 @@ fn ignored_file(name: &[u8], contents: Contents) -> Option<SkipReason> {
     is_unfinished_shard(name, contents).then_some(SkipReason::UnfinishedShard).or_else(|| ignored(name))
 }
 
-/// Why an entry of a directory is skipped, judged by its name and by whether it is a directory.
 pub(super) fn ignored_entry(entry: Entry<'_>, contents: Contents) -> Option<SkipReason> {
     match entry.kind {
         EntryKind::Directory => ignored(entry.name),

@@ -45,12 +45,9 @@ pub struct DatasetIndex {
     live: Option<Arc<dyn StreamSamples>>,
 }
 
-/// A dataset and its position in the concatenation.
 struct OffsetDataset {
     part: DatasetPart,
-    /// The id of the dataset's first sample in the concatenation.
     sample: u64,
-    /// The number of the dataset's first file in the concatenation.
     file: u32,
 }
 
@@ -193,7 +190,7 @@ impl DatasetIndex {
         self.parts.iter().all(|placed| placed.part.layout().is_sharded())
     }
 
-    /// The kind of samples.
+    /// What the samples are: images, or files of any kind.
     pub fn contents(&self) -> Contents {
         self.parts.first().map_or(Contents::Images, |placed| placed.part.file.header().contents)
     }
@@ -231,8 +228,9 @@ impl DatasetIndex {
         Err(Error::config(setting, message))
     }
 
-    /// The name of a sample with several images and no clear main image. If such a sample exists, `fields` must name
-    /// the image.
+    /// The name of a sample with several images, if it is unclear which image is the main one; for a table, the names
+    /// of its image columns. `None` if there is no such sample. If there is one, the setting `fields` must name the
+    /// image.
     pub fn ambiguous(&self) -> Option<&str> {
         self.parts.iter().find_map(|placed| placed.part.notes.ambiguous.as_deref())
     }
@@ -314,12 +312,10 @@ impl DatasetIndex {
         !self.parts.iter().all(|placed| placed.part.has_shards_of_samples())
     }
 
-    /// The datasets, in order.
     pub(super) fn dataset_parts(&self) -> impl Iterator<Item = &DatasetPart> {
         self.parts.iter().map(|placed| &placed.part)
     }
 
-    /// The first of the datasets.
     pub(super) fn first_part(&self) -> &DatasetPart {
         &self.parts[0].part
     }
@@ -391,7 +387,6 @@ impl DatasetIndex {
         hash.finalize().into()
     }
 
-    /// The digest of a single dataset, or the hash of the digests of several datasets.
     fn digest(&self, domain: &[u8], of: impl Fn(&DatasetPart) -> [u8; 32]) -> [u8; 32] {
         if let [only] = &self.parts[..] {
             return of(&only.part);
@@ -436,10 +431,8 @@ impl DatasetIndex {
         self.parts.iter().map(|placed| placed.part.summary())
     }
 
-    /// The dataset that contains `sample`, and the index of this dataset.
     fn dataset_of_sample(&self, sample: u64) -> (usize, &OffsetDataset) {
         match &self.parts[..] {
-            // This is the usual case and needs no search.
             [only] => (0, only),
             parts => {
                 assert!(sample < self.samples, "sample {sample} of a dataset of {}", self.samples);
@@ -449,7 +442,6 @@ impl DatasetIndex {
         }
     }
 
-    /// The dataset that contains `file`, and the number of the file in this dataset.
     fn dataset_of_file(&self, file: FileId) -> (&OffsetDataset, FileId) {
         match &self.parts[..] {
             [only] => (only, file),
@@ -463,7 +455,6 @@ impl DatasetIndex {
 }
 
 impl OffsetDataset {
-    /// Converts a file number within the dataset to the file number in the concatenation.
     fn global_file(&self, file: FileId) -> FileId {
         FileId(self.file + file.0)
     }

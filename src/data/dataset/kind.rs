@@ -49,7 +49,6 @@ pub const IMAGE_EXTENSIONS: &[&str] = &["jpg", "jpeg", "jpe", "jfif", "png", "we
 /// Key suffixes of masks. By their extension alone, masks would be images.
 const MASKS: &[&str] = &["seg.png", "mask.png"];
 
-/// The first of `endings` that `name` has, in upper or lower case.
 pub(super) fn ending_among(endings: &[&'static str], name: &[u8]) -> Option<&'static str> {
     let has = |ending: &&&str| {
         let start = name.len().checked_sub(ending.len());
@@ -109,7 +108,6 @@ pub fn image_extension(head: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Whether a file name has the extension of an image that can be decoded.
 pub(super) fn is_image_file(name: &[u8]) -> bool {
     let extension =
         name.iter().rposition(|&byte| byte == b'.').map(|dot| name[dot + 1..].to_ascii_lowercase());

@@ -29,14 +29,11 @@ pub struct UsualLabels {
 /// The limit up to which float64 represents every integer.
 const EXACT: f64 = (1_u64 << 53) as f64;
 
-/// The labels of a shard that is a table.
 #[derive(Debug)]
 pub(super) struct ColumnLabels<'a> {
-    /// The name of the label column.
     pub(super) column: &'a str,
     /// The class number of each sample; `None` for a sample without a label.
     pub(super) numbers: Cow<'a, [Option<i64>]>,
-    /// The names of the classes; empty if classes have no names.
     pub(super) classes: Vec<String>,
     /// Whether the names are values of the column, so that other shards can have other names.
     pub(super) are_values: bool,
@@ -144,7 +141,6 @@ fn of_column<'a, S: ReadAt + ?Sized>(
     })
 }
 
-/// Reason why a column of long strings does not hold class names.
 const TOO_LONG: &str = "has texts of more than 1024 bytes, which cannot be class names";
 
 /// The integer of a cell, or `Some(None)` for an empty cell. `None` if the value of the cell is not an integer.

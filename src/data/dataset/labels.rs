@@ -12,20 +12,16 @@ const MAX_CLS: u64 = 64;
 /// The maximum size in bytes of a `.json` member that is searched for a label.
 const MAX_JSON: u64 = 16 << 20;
 
-/// The label of a sample, from its members.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Label {
-    /// No member holds a label, or the `.json` member has none of the label keys.
     #[default]
     Missing,
     Number(u32),
-    /// The index of a class name among the names of the shard.
     Name(u32),
     /// The value of the member is not a label. The reason is not stored, and is determined again when it is needed.
     Unusable,
 }
 
-/// A label that was read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LabelValue {
     Number(u32),
@@ -45,7 +41,6 @@ pub(super) fn reduced(label: ReadLabel, names: &mut ClassNames) -> Label {
     }
 }
 
-/// Which members of tar shards hold the labels.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LabelMembers<'a> {
     /// The key of a member, or of a value in `.json` members, that the user named.
@@ -94,10 +89,6 @@ impl<'a> LabelMembers<'a> {
         }))
     }
 
-    /// Reads the label in a `.json` member; `None` if the member does not have the key.
-    ///
-    /// # Errors
-    /// The errors of [`LabelMembers::read_whole`].
     pub(super) fn read_json<S: ReadAt + ?Sized>(
         self,
         members: &mut TarMembers<'_, S>,
@@ -118,7 +109,6 @@ impl<'a> LabelMembers<'a> {
     }
 }
 
-/// The label under the first of `keys` that a JSON document has; `None` if it has none of these keys.
 fn label_in_json(data: &[u8], keys: &[&str]) -> Result<Option<LabelValue>, String> {
     let Some((key, value)) = value_in_json(data, keys)? else { return Ok(None) };
     let is_name = |name: &String| (1..=LONGEST_NAME).contains(&name.len());
@@ -141,7 +131,6 @@ pub fn class_number_in_json(data: &[u8]) -> Result<Option<u32>, String> {
     class_number_in_text(&label).map(Some).ok_or_else(wrong)
 }
 
-/// The first of `keys` that a JSON document has, with the text of its value.
 fn value_in_json<'a>(data: &[u8], keys: &[&'a str]) -> Result<Option<(&'a str, Vec<u8>)>, String> {
     let mut found: Vec<Option<Vec<u8>>> = vec![None; keys.len()];
     let scanned = json::utf8(data).and_then(|document| {
@@ -156,7 +145,6 @@ fn value_in_json<'a>(data: &[u8], keys: &[&'a str]) -> Result<Option<(&'a str, V
     Ok(keys.iter().zip(found).find_map(|(key, value)| Some((*key, value?))))
 }
 
-/// The key of the members that hold class numbers.
 const CLS: &str = "cls";
 
 /// The keys under which a JSON object can hold the class of its sample. The first key that exists is used.
@@ -168,7 +156,6 @@ pub fn class_number_in_text(written: &[u8]) -> Option<u32> {
     (number < u32::MAX).then_some(number)
 }
 
-/// The class number (0 or 1) of a boolean in a JSON document.
 fn truth(written: &[u8]) -> Option<u32> {
     match written {
         b"false" => Some(0),

@@ -23,7 +23,7 @@ pub(super) enum SkipReason {
     Metadata,
     NoImage,
     NoPlainMember,
-    /// An image in a format that cannot be decoded. The item is the suffix of the file name.
+    /// An image in a format that cannot be decoded, with the suffix of its file name.
     OtherImage(&'static str),
     SplitAtFirstDot,
     SampleWithoutImage,
@@ -46,11 +46,10 @@ pub enum SkipCost {
     Label,
     /// The file is stored next to the samples, but is not a sample.
     Beside,
-    /// The file is not expected to be read.
+    /// Nothing is lost, because no user expects that this file is read.
     Nothing,
 }
 
-/// Suffixes of image formats that cannot be decoded.
 const OTHER_IMAGES: &[&str] = &[
     ".avif", ".bmp", ".dcm", ".gif", ".heic", ".heif", ".jp2", ".jxl", ".pgm", ".ppm", ".tga", ".tif",
     ".tiff",
@@ -68,12 +67,10 @@ impl SkipReason {
         }
     }
 
-    /// Returns the suffix of the file name, if it belongs to an image format that cannot be decoded.
     pub(super) fn other_image(name: &[u8]) -> Option<&'static str> {
         ending_among(OTHER_IMAGES, name)
     }
 
-    /// The description of the reason for users.
     pub(super) fn text(self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Self::FileNextToRecords => "files beside TFRecord shards",
@@ -107,7 +104,6 @@ impl SkipReason {
         })
     }
 
-    /// What the user loses by a skip for this reason.
     pub(super) fn loss(self) -> SkipCost {
         match self {
             Self::FileNextToRecords | Self::Hidden | Self::System => SkipCost::Nothing,

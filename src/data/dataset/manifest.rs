@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// The maximum size of a manifest in bytes, for about ten million rows. The manifest is read into memory whole.
 const LARGEST: u64 = 1 << 30;
 
-/// The number of files whose sizes a thread looks up at a time. If lookups are requests to a server, a thread looks up
-/// one file at a time.
+/// The number of files whose sizes a thread looks up before it takes the next files. For files on servers, this number
+/// is 1.
 const PORTION: usize = 256;
 
 /// The number of threads that request sizes from servers. They mostly wait for responses.
@@ -31,11 +31,9 @@ pub(super) const SIZE_REQUEST_THREADS: usize = 64;
 /// Size that marks a missing file.
 pub(super) const NO_FILE: u32 = u32::MAX;
 
-/// The contents of a manifest.
 pub(super) struct ManifestRows {
     pub(super) group: IndexGroup,
     pub(super) notes: Notes,
-    /// The class names by class number.
     pub(super) classes: Vec<Vec<u8>>,
 }
 
@@ -107,7 +105,7 @@ pub(super) fn read(
 }
 
 /// Reads the manifest of `source` again, and requests its files by the current URLs from now on. This is needed if the
-/// URLs contain secrets, because the index stores only file names. `indexed` are these file names.
+/// URLs contain secrets, because the index stores only the names of the files. `indexed` has these names.
 ///
 /// # Errors
 /// The errors of [`read`] about the manifest itself; [`Error::DatasetChanged`] if the manifest names other files than
@@ -131,7 +129,6 @@ fn parse(source: &ManifestSource, label: Option<&str>) -> Result<ListingTable> {
     ListingTable::parse(format, &text, label).map_err(|fault| Error::dataset(path, fault.message()))
 }
 
-/// Collects the names of all files.
 fn take_names<'a>(
     source: &'a ManifestSource,
     table: &ListingTable,
@@ -152,7 +149,7 @@ fn take_names<'a>(
     Ok(names)
 }
 
-/// Checks that paths have an image extension that can be decoded, as in class directories. URLs are not checked.
+/// Fails for a path whose extension is not that of an image that can be decoded. URLs are not checked.
 fn check_endings(source: &ManifestSource, table: &ListingTable, rows: &ListedRows) -> Result<()> {
     let is_odd = |name: &[u8]| !ManifestSource::is_url(name) && !is_image_file(name);
     let Some((row, (name, _))) = rows.files().enumerate().find(|(_, (name, _))| is_odd(name)) else {
@@ -168,7 +165,6 @@ fn check_endings(source: &ManifestSource, table: &ListingTable, rows: &ListedRow
     Err(Error::dataset(source.path(&[]), message))
 }
 
-/// Looks up the sizes of all files in the rows.
 fn measure(
     source: &ManifestSource,
     table: &ListingTable,
@@ -184,7 +180,7 @@ fn measure(
     Ok(())
 }
 
-/// The column that names files, and a function that describes where each name is, for messages.
+/// The column that names files, and a function that describes the location of the name in a row, for messages.
 pub(super) struct NamedBy<'a> {
     pub(super) column: &'a str,
     pub(super) place: &'a (dyn Fn(usize) -> String + Sync),
@@ -247,7 +243,6 @@ pub(super) fn sizes(
     Ok(firsts.iter().map(|&first| sizes[first].load(Relaxed)).collect())
 }
 
-/// Why the labels of a manifest cannot be used.
 fn label_fault(findings: &ShardFindings) -> Option<String> {
     match (&findings.unusable, &findings.labeled, &findings.unlabeled) {
         (Some(message), _, _) => Some(message.clone()),

@@ -2,11 +2,11 @@
 
 use super::format::{u32_at, u64_at};
 
-/// Size of a [`MemberRow`] in the index, in bytes: the key's number with the packed flag in the highest bit (u32), the
-/// length (u32), and the distance from the sample's image (i64).
+/// The size of a [`MemberRow`] in the index, in bytes. The row consists of the number of the key with the packed flag
+/// in the highest bit (u32), the length (u32), and the distance from the sample's image (i64).
 pub(super) const MEMBER_ROW: usize = 16;
 
-/// Flag in the key's number: the member is packed.
+/// Flag in the number of a key that marks a packed member.
 const PACKED: u32 = 1 << 31;
 
 /// Location of a sample's member in its shard.
@@ -23,14 +23,14 @@ pub struct MemberPlace {
 }
 
 impl MemberPlace {
-    /// A member must be less than this many bytes away from its sample's image.
+    /// Exclusive limit of the distance in bytes between a member and the image of its sample.
     const MAX_DISTANCE: i64 = 1 << 40;
     /// Value of `length` for a sample that has two members of the same name.
     pub const DUPLICATE: u32 = u32::MAX - 1;
     /// Marks a member that the sample does not have.
     pub const ABSENT: Self = Self { offset_from_image: 0, length: u32::MAX, packed: false };
 
-    /// Whether exactly one member of this name exists.
+    /// Whether the sample has exactly one member of this name.
     pub(super) fn is_single(self) -> bool {
         self.length < Self::DUPLICATE
     }

@@ -131,7 +131,8 @@ impl std::fmt::Display for Fingerprint {
     }
 }
 
-/// Number of a file in the index. A file is a shard, or in a dataset of loose files a sample.
+/// Index of a file among the files of all datasets. In a dataset of shards, a file is a shard. In a dataset of loose
+/// files, a file is a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u32);
 
@@ -201,10 +202,10 @@ pub struct IndexOptions {
     /// Keys of the members to read of each sample in shards, and [`IMAGE`] for the image. A key is the part of a
     /// member's name after the first dot, in lower case. `None` selects the image alone.
     pub members: Option<Vec<String>>,
-    /// Members among `members` that a sample can lack.
+    /// The members in `members` that a sample may lack.
     pub optional: Vec<String>,
-    /// Members for which the contents of files are requested. If a manifest has a text column with such a name, its
-    /// strings are read as file names.
+    /// Members that are requested as contents of files. If a manifest has a text column with the name of one of them,
+    /// its strings are read as file names.
     pub of_files: Vec<String>,
     /// Whether every stem of tar shards is a sample, even without an image. If some stems have no image, this option
     /// makes another dataset, with its own index and order.

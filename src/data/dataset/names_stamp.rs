@@ -6,7 +6,8 @@ use base::error::Result;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 
-/// Combined stamp of a dataset's names.
+/// A stamp (a summary of file metadata) that changes if shards are added or removed, or if a file that describes shards
+/// changes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NamesStamp {
     /// The stamp of the root. Its size is replaced by two digests of 32 bits each. The high half is a digest of the

@@ -11,13 +11,13 @@ pub const MAX_NEIGHBOUR_BLOCK_BYTES: u64 = 4 << 20;
 /// or small samples that are not selected.
 const MAX_BETWEEN: u64 = 64 << 10;
 
-/// A block of neighbouring samples: its first sample, and the byte range that is read for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct NeighbourBlock {
     /// The index of the block's first sample among the selected samples (`members`).
     first: u64,
     file: FileId,
-    /// The offset of the first byte, and the end (exclusive). For a compressed block, these are addresses.
+    /// The first byte and the end (exclusive) in `file`. A compressed block has addresses after the file's end
+    /// (`blocks.rs`).
     start: u64,
     end: u64,
     is_compressed: bool,
@@ -63,7 +63,8 @@ impl NeighbourBlocks {
         Self::of(neighbour_blocks, members)
     }
 
-    /// Blocks for a simulated dataset: the number of samples and of bytes of each block.
+    /// Makes the blocks of a simulated dataset. `sizes` has the number of samples and the number of bytes of each
+    /// block.
     pub fn simulated(sizes: &[(u64, u64)]) -> Self {
         let (mut neighbour_blocks, mut first, mut start) = (Vec::new(), 0, 0);
         for (members, bytes) in sizes {
@@ -136,7 +137,7 @@ impl NeighbourBlocks {
         self.neighbour_blocks[neighbour_block].first..end
     }
 
-    /// The block that contains a selected sample.
+    /// The index of the block that contains the selected sample at index `member`.
     pub fn with_member(&self, member: u64) -> usize {
         self.neighbour_blocks.partition_point(|neighbour_block| neighbour_block.first <= member) - 1
     }

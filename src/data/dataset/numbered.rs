@@ -2,20 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// The text between the number of a part and the total number of parts.
 const TOTAL_SEPARATOR: &[u8] = b"-of-";
-/// Possible numbers of digits. A number with fewer digits can mean something else. No dataset has more files than 9
-/// digits can count.
+/// The number of digits of a part number. A shorter number can mean something else, and no dataset needs more than 9
+/// digits.
 const DIGITS: std::ops::RangeInclusive<usize> = 4..=9;
-/// Maximum number of missing files that a message names.
 const NAMED: usize = 3;
 
-/// A file name, split into its components.
+/// A file name such as `NAME-00000-of-00010.tar`, split into its components.
 struct NumberedName<'a> {
-    /// The text before the number.
     before: &'a [u8],
     number: u64,
-    /// The total number of files, and the number of digits in which the name gives it.
+    /// The total number of parts according to the name, which writes it with `digits` digits.
     total: u64,
     digits: usize,
     /// The text after the total: an extension, possibly preceded by a digest of the file.
@@ -38,14 +35,12 @@ impl<'a> NumberedName<'a> {
         Some(Self { before, number: number(part)?, total: number(all)?, digits, suffix, ending })
     }
 
-    /// The file name.
     fn text(&self) -> String {
         let Self { before, number, total, digits, suffix, .. } = self;
         let text = String::from_utf8_lossy;
         format!("{}{number:0digits$}-of-{total:0digits$}{}", text(before), text(suffix))
     }
 
-    /// The file name with another part number.
     fn with_number(&self, number: &str) -> String {
         let text = String::from_utf8_lossy;
         let own = if self.suffix.len() > self.ending.len() { "-*" } else { "" };
@@ -54,7 +49,7 @@ impl<'a> NumberedName<'a> {
     }
 }
 
-/// Finds two of these files whose names differ only in their compression. This happens if the compressed file is kept
+/// Finds two files in `names` whose names differ only in their compression. This happens if the compressed file is kept
 /// after decompression.
 pub(super) fn same_file_twice(names: &[Vec<u8>]) -> Option<(Vec<u8>, Vec<u8>)> {
     let all: HashSet<&[u8]> = names.iter().map(Vec::as_slice).collect();
@@ -68,8 +63,8 @@ pub(super) fn same_file_twice(names: &[Vec<u8>]) -> Option<(Vec<u8>, Vec<u8>)> {
     })
 }
 
-/// What is wrong if parts are missing according to the file names, and how to read the files anyway: a phrase that
-/// follows the name of the dataset. Names without such numbers are ignored.
+/// If the file names show that parts are missing, returns a phrase that follows the name of the dataset. The phrase
+/// says what is wrong, and how to read the files anyway.
 pub(super) fn missing_parts(names: &[Vec<u8>]) -> Option<String> {
     let mut wholes: BTreeMap<_, Vec<NumberedName<'_>>> = BTreeMap::new();
     for name in names.iter().filter_map(|name| NumberedName::of(name)) {

@@ -32,9 +32,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The number of threads that index a dataset on a server.
 const REMOTE_THREADS: usize = 64;
-/// The number of threads that index tables on a server. It is smaller, because each thread holds columns in memory.
+/// Smaller than [`REMOTE_THREADS`], because each thread holds the columns of a table in memory.
 const REMOTE_TABLE_THREADS: usize = 16;
 
 pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<DatasetPart> {
@@ -50,8 +49,8 @@ fn opened(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<Datase
     if let Some(split) = &options.split
         && let Some(directory) = split_directories::chosen(&*source, split, options.contents, cancel)?
     {
-        // The directory of the split is a separate dataset. It shares the index with a user who opens the directory by
-        // its path.
+        // Open the directory of the split as a separate dataset, so that a user who opens this directory by its path
+        // uses the same index.
         let directory = String::from_utf8_lossy(&directory);
         return open(
             &source::below(root, &directory),
@@ -97,14 +96,12 @@ fn opened(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<Datase
     Ok(index)
 }
 
-/// A dataset whose index is requested.
 struct IndexOpening<'a> {
     root: &'a Path,
     source: Arc<dyn DatasetSource>,
     canonical: PathBuf,
     options: &'a IndexOptions,
     cancel: &'a Cancel,
-    /// Whether inode numbers are stable on the file system of the dataset.
     inodes: bool,
 }
 
@@ -166,7 +163,7 @@ impl IndexOpening<'_> {
         let all = changed != Changed::Rebuild;
         let threads = threads(self.options, &*self.source, index.layout());
         let mut seen = moved.compare(&index, threads, all, self.cancel)?;
-        // Newly skipped files change a warning, but are no reason to list everything again.
+        // Newly skipped files change the warning about skipped files, but are no reason to rebuild the index.
         let mut is_new = false;
         for (place, skipped) in std::mem::take(&mut seen.left_out) {
             is_new |= index.notes.replace_skipped(&place, skipped);
@@ -195,7 +192,6 @@ impl IndexOpening<'_> {
         Ok(Revalidated::Index(Box::new(index)))
     }
 
-    /// Warns the user of a change and its consequence.
     fn notify(&self, Change { path, message }: &Change, then: &str) {
         let message = format!(
             "the dataset {} has changed since it was indexed: {} {message}: {then} (changed={:?})",
@@ -239,12 +235,10 @@ impl IndexOpening<'_> {
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
                 Ok(FoundIndex::Missing("there was no index yet".to_owned()))
             }
-            // An index can always be rebuilt. The summary says what was wrong with this index.
             Err(error) => Ok(FoundIndex::Missing(error.to_string())),
         }
     }
 
-    /// Which members and columns are loaded from the index file in addition to the samples.
     fn members_to_load(&self) -> LoadMembers {
         match (&self.options.members, self.options.label_column) {
             (Some(_), _) => LoadMembers::All,
@@ -295,8 +289,8 @@ impl IndexOpening<'_> {
             Ok(IndexBuilder::new(file, layout, options.contents)?.cancelled_by(cancel).with_inodes(*inodes))
         };
         let mut builder = new()?;
-        // Shards without images hold no sample for a loader of images. A loader of other members reads all stems of
-        // these shards, because the members can be images with other extensions.
+        // For a loader of images, shards without images have no samples. A loader of other members uses these shards,
+        // because the members can be images with other extensions.
         let any_image = || -> Result<Option<String>> {
             let first = |shard| shards::first_image(source, shard, cancel);
             let mut read = shards.iter().map(|shard| Ok(first(shard)?.found.unwrap_or_default()));
@@ -358,24 +352,19 @@ impl IndexOpening<'_> {
     }
 }
 
-/// Result of the search for an index file.
 enum FoundIndex {
-    /// An index that matches the dataset.
     Same(DatasetPart),
-    /// An index, and the stamps that have changed since it was made.
     Stale(DatasetPart, ChangedStamps),
-    /// There is no usable index. The item is the reason.
+    /// No usable index, with the reason.
     Missing(String),
 }
 
-/// Result of revalidating an index after stamps changed.
 enum Revalidated {
     Index(Box<DatasetPart>),
-    /// The index must be rebuilt because of this change. The second field is the fingerprint of the old index.
+    /// The index must be rebuilt because of this change. The fingerprint is that of the old index.
     Changed(Change, Fingerprint),
 }
 
-/// The error that names all `changes`.
 fn refusal(root: &Path, changes: Vec<Change>) -> Error {
     let faults = changes.into_iter().map(|Change { path, message }| (path, message)).collect();
     let (path, message) = bad_shards::join_faults(root, faults).unwrap_or_default();
@@ -419,7 +408,8 @@ pub(super) fn verify(index: &DatasetPart, notices: &Notices) -> Result<()> {
     Ok(())
 }
 
-/// The number of threads that index the dataset at `source`. Threads that send requests to a server mostly wait.
+/// Threads that index a dataset on a server mostly wait for responses, so their number does not depend on the
+/// processors.
 pub(super) fn threads(options: &IndexOptions, source: &dyn DatasetSource, layout: Layout) -> usize {
     match options.threads {
         0 if source.is_remote() && layout.is_table() => REMOTE_TABLE_THREADS,
@@ -429,12 +419,10 @@ pub(super) fn threads(options: &IndexOptions, source: &dyn DatasetSource, layout
     }
 }
 
-/// A progress bar on stderr, with a known length or as a counter.
 pub(super) struct IndexProgress(ProgressBar);
 
 impl IndexProgress {
     pub(super) fn new(visible: bool) -> Self {
-        // The spinner draws nothing if stderr is not a terminal.
         Self(if visible { ProgressBar::new_spinner() } else { ProgressBar::hidden() })
     }
 

@@ -35,21 +35,16 @@ pub(super) struct DatasetPart {
     /// The source of the dataset. It uses an absolute path, so that a later change of the working directory has no
     /// effect.
     pub(super) source: Arc<dyn DatasetSource>,
-    /// Whether some files of the dataset are read by requests to a server.
     has_remote: bool,
-    /// The absolute path or URL of the root.
     base: PathBuf,
     pub(super) file: IndexFile,
     pub(super) notes: Notes,
     pub(super) origin: IndexOrigin,
     pub(super) seconds: f64,
-    /// The split that was requested.
     pub(super) split: Option<String>,
     /// The label column, member or key that the user named.
     pub(super) label_asked: Option<String>,
-    /// How unreadable shards are handled.
     pub(super) bad_shards: BadShards,
-    /// Whether inode numbers are stable on the file system of the dataset, so that they are compared.
     pub(super) inodes: bool,
     /// The new stamps of shards that were rewritten during the run but still hold the same samples.
     accepted_stamps: RwLock<HashMap<usize, Stamp>>,
@@ -58,12 +53,10 @@ pub(super) struct DatasetPart {
     pub(super) accepting: Mutex<()>,
     /// The members that are read from each sample; `None` if only the image is read.
     pub(super) members: Option<MemberSelection>,
-    /// The files that columns of a manifest name, for the columns that are read.
     named_files: Vec<NamedFiles>,
-    /// The columns of small values that are read.
     pub(super) selected_columns: Vec<ColumnCells<'static>>,
-    /// For each shard of a table whose images are stored in another order than the samples: the indices of its samples,
-    /// sorted by image offset. Other shards have no entry.
+    /// The indices of a shard's samples, sorted by image offset. Only shards of tables whose samples are not in this
+    /// order have an entry.
     image_order: HashMap<u32, Vec<u32>>,
     /// The shards whose samples differ from the index, if the user keeps the index anyway. Reading these shards fails.
     changed_shards: HashSet<usize>,
@@ -74,7 +67,6 @@ pub(super) struct DatasetPart {
 pub(super) const MAX_OFFSET: u64 = i64::MAX as u64 - u32::MAX as u64;
 
 impl DatasetPart {
-    /// Makes the dataset of the index `file`. `root` is the root as the user named it, `source` gives access to it.
     pub(super) fn new(root: &Path, source: &dyn DatasetSource, file: IndexFile) -> Result<Self> {
         let source = source.with_absolute_path()?;
         let base = source.path(&[]);
@@ -110,12 +102,10 @@ impl DatasetPart {
         Ok(part)
     }
 
-    /// The offset of a sample's image in its shard.
     fn place(&self, sample: u64) -> u64 {
         u64_at(self.file.section(Section::Places), 8 * sample as usize).min(MAX_OFFSET)
     }
 
-    /// For each shard of a table whose images are not sorted by offset, the samples in the order of their images.
     fn orders_of_images(&self) -> HashMap<u32, Vec<u32>> {
         let mut orders = HashMap::new();
         for group in 0..self.groups() {
@@ -139,12 +129,10 @@ impl DatasetPart {
         self.notes.packed_of.unwrap_or(self.layout()).is_table()
     }
 
-    /// The number of samples.
     pub(super) fn len(&self) -> u64 {
         self.file.header().samples
     }
 
-    /// The number of files.
     pub(super) fn files(&self) -> u32 {
         if self.layout().is_sharded() {
             return self.groups() as u32;
@@ -165,7 +153,7 @@ impl DatasetPart {
         first(label)..first(label + 1)
     }
 
-    /// The extent that the first read of a sample fetches.
+    /// The bytes that the first read of a sample fetches. Some members need a separate read after it.
     pub(super) fn extent(&self, sample: u64) -> Extent {
         match &self.members {
             None => self.image(sample),
@@ -207,7 +195,8 @@ impl DatasetPart {
             let Range { start, end } = self.samples_of(extent.file);
             match &self.members {
                 Some(members) => self.sample_with(members, start..end, extent)?,
-                // In most shards, samples are sorted by image offset. For other shards, `image_order` has this order.
+                // If the samples of a shard are not sorted by image offset, `image_order` has their order by image
+                // offset.
                 None => self.sample_with_image(start..end, extent),
             }
         } else {
@@ -216,8 +205,8 @@ impl DatasetPart {
         (sample < self.len() && self.extent(sample) == extent).then_some(sample)
     }
 
-    /// The only sample among `samples` whose image can have this `extent`. The caller checks whether it has. All
-    /// `samples` are in the same shard.
+    /// The sample in `samples` whose image has this `extent`; `samples.end` if there is none. All `samples` must be in
+    /// the same shard.
     fn sample_with_image(&self, samples: Range<u64>, extent: Extent) -> u64 {
         let Range { start, end } = samples;
         let count = end - start;
@@ -232,17 +221,14 @@ impl DatasetPart {
         found.unwrap_or(end)
     }
 
-    /// The size of the largest extent in bytes.
     pub(super) fn largest(&self) -> u32 {
         self.members.as_ref().map_or(self.file.header().largest, |members| members.largest)
     }
 
-    /// The total size of all extents in bytes.
     pub(super) fn total_bytes(&self) -> u64 {
         self.members.as_ref().map_or(self.file.header().total_bytes, |members| members.total)
     }
 
-    /// The number of reads that fetch all samples.
     pub(super) fn total_reads(&self) -> u64 {
         self.len() + self.members.as_ref().map_or(0, |members| members.separate_reads)
     }
@@ -280,7 +266,8 @@ impl DatasetPart {
         PathBuf::from(OsString::from_vec(parts))
     }
 
-    /// The part of a file name between the shared prefix and suffix, for a file of the directory `group`.
+    /// The part of a sample's file name that is stored: the part between the prefix and the suffix that all names in
+    /// the directory share.
     fn name(&self, group: usize, sample: u64) -> &[u8] {
         let names = self.section_of(group, GroupEnd::Names, Section::Names);
         let end = |sample| self.column(Section::Places, sample) as usize;
@@ -316,13 +303,12 @@ impl DatasetPart {
         Ok(())
     }
 
-    /// A shard's path below the root; its file name if the root is this shard.
     fn shard_name(&self, group: usize) -> &[u8] {
         let own = || self.base.file_name().unwrap_or_default().as_bytes();
         Some(self.group_path(group)).filter(|path| !path.is_empty()).unwrap_or_else(own)
     }
 
-    /// The name of a file in its source.
+    /// The name by which `source` opens a file; empty if the root itself is the shard.
     pub(super) fn name_in_source(&self, file: FileId) -> Vec<u8> {
         if self.layout().is_sharded() {
             return self.group_path(file.0 as usize).to_vec();
@@ -330,7 +316,6 @@ impl DatasetPart {
         self.name_below(file)
     }
 
-    /// Reads the current stamp of a file.
     pub(super) fn stamp_now(&self, file: FileId) -> Result<EntryState> {
         self.source.stamp(&self.name_in_source(file))
     }
@@ -352,12 +337,10 @@ impl DatasetPart {
         path.strip_prefix(&self.base).unwrap_or(&path).as_os_str().as_bytes().to_vec()
     }
 
-    /// The class names by class number, as bytes; empty if classes have no names.
     pub(super) fn class_names(&self) -> Vec<&[u8]> {
         summary::class_names(self.file.section(Section::Classes))
     }
 
-    /// The options by which shards were read when the dataset was listed.
     pub(super) fn reading(&self) -> ShardReadOptions {
         ShardReadOptions {
             kept_texts: self.notes.kept_texts.clone(),
@@ -366,7 +349,7 @@ impl DatasetPart {
         }
     }
 
-    /// Whether classes are directories or tars. If so, class names are sorted like file names.
+    /// Whether the names of classes are names of directories or tars. These names are sorted like file names.
     pub(super) fn has_classes_of_files(&self) -> bool {
         let layout = self.notes.packed_of.unwrap_or(self.layout());
         matches!(layout, Layout::Folder | Layout::TarOfTars)
@@ -380,8 +363,8 @@ impl DatasetPart {
         Fingerprint(self.file.header().fingerprint)
     }
 
-    /// Identifies the root, a directory or a single shard, at the time of indexing. The inode identifies a local root,
-    /// and its name identifies a root on a server.
+    /// A digest that identifies the root, which is a directory or a single shard, at the time of indexing. The digest
+    /// covers the inode of a local root, or the name of a root on a server.
     pub(super) fn identity(&self) -> [u8; 32] {
         // If inodes are not stable, the domain still distinguishes a packed dataset from its source. Both have the same
         // fingerprint.
@@ -401,7 +384,6 @@ impl DatasetPart {
         u32_at(self.file.section(section), 4 * sample as usize)
     }
 
-    /// Finds the directory or shard of a sample by binary search over the groups' ends.
     fn group_of(&self, sample: u64) -> usize {
         assert!(sample < self.len(), "sample {sample} of a dataset of {}", self.len());
         search(0, self.groups() as u64, |group| {
@@ -409,7 +391,8 @@ impl DatasetPart {
         }) as usize
     }
 
-    /// The first sample, path byte or name byte of a group, which is the end of the previous group.
+    /// The start of a group in the list of samples, in the bytes of all paths, or in the bytes of all names. This is
+    /// the end of the previous group.
     fn group_start(&self, group: usize, of: GroupEnd) -> u64 {
         match group.checked_sub(1) {
             None => 0,
@@ -417,7 +400,6 @@ impl DatasetPart {
         }
     }
 
-    /// The bytes of a group in `section`, which holds the paths or the names.
     fn section_of(&self, group: usize, of: GroupEnd, section: Section) -> &[u8] {
         let bytes = self.file.section(section);
         let end = (self.group_start(group + 1, of) as usize).min(bytes.len());
@@ -435,7 +417,6 @@ impl DatasetPart {
         (path, prefix, suffix)
     }
 
-    /// The number of directories or shards.
     pub(super) fn groups(&self) -> usize {
         self.file.header().groups as usize
     }
@@ -452,24 +433,22 @@ impl DatasetPart {
         self.group_start(group, GroupEnd::Samples)..self.group_start(group + 1, GroupEnd::Samples)
     }
 
-    /// The names and lengths of a directory's files, in order.
     pub(super) fn files_of(&self, group: usize) -> impl Iterator<Item = (Vec<u8>, u32)> {
         let (_, prefix, suffix) = self.group_parts(group);
         let name = move |sample| [prefix, self.name(group, sample), suffix].concat();
         self.samples_of_group(group).map(move |sample| (name(sample), self.column(Section::Lengths, sample)))
     }
 
-    /// The absolute path or URL of the dataset.
     pub(super) fn base(&self) -> &Path {
         &self.base
     }
 
-    /// The stamp of the root when it was indexed.
     pub(super) fn root_stamp(&self) -> Stamp {
         self.file.header().root
     }
 
-    /// The part of a stamp that is compared: without the inode if inodes are not stable.
+    /// Returns the part of a stamp that is compared with other stamps: all of it, or all but the inode if inodes are
+    /// not stable.
     pub(super) fn known(&self, found: Stamp) -> Stamp {
         if self.inodes { found } else { found.without_inode() }
     }

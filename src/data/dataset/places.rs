@@ -1,23 +1,21 @@
-//! Skipped files by place: the root or a directory. If a directory changes, only its own skipped files are counted
-//! again.
+//! Counts of skipped files by place, which is the root or a directory. If a directory changes, only its own skipped
+//! files are counted again.
 
 use super::samples::text;
 use super::{Notes, Skipped};
 use std::collections::BTreeMap;
 
-/// Skipped files, by reason.
 pub(super) type SkippedByReason = BTreeMap<String, Skipped>;
 
-/// Place of the files in the root that were skipped while the kind of the dataset was detected. If the root itself is
-/// indexed as a directory of samples, the files skipped there have the empty path as their place.
+/// The place of files in the root that were skipped while the layout was detected. If the root is then indexed as a
+/// directory of samples, the files that are skipped at that time have the empty path as their place.
 pub(super) const ROOT_SURVEY: &[u8] = b"/";
 
-/// Maximum number of places for which the index keeps skipped files. For further places, only higher counts are
-/// recorded, never lower ones.
+/// Maximum number of places for which the index keeps skipped files. For a place beyond this number, a lower count than
+/// before is not recorded.
 const MAX_PLACES: usize = 1000;
 
 impl Notes {
-    /// Assigns all skipped files in these notes to one place.
     pub(super) fn assigned_to(mut self, place: &[u8]) -> Self {
         if !self.skipped.is_empty() {
             self.places = BTreeMap::from([(text(place), self.skipped.clone())]);
@@ -25,7 +23,6 @@ impl Notes {
         self
     }
 
-    /// Adds the places in other notes.
     pub(super) fn merge_places(&mut self, places: BTreeMap<String, SkippedByReason>) {
         let free_places = MAX_PLACES.saturating_sub(self.places.len());
         self.places.extend(places.into_iter().take(free_places));
@@ -54,7 +51,6 @@ impl Notes {
         true
     }
 
-    /// Raises the stored counts to those in `now` where `now` is larger. Returns whether any count changed.
     fn raise_counts(&mut self, now: SkippedByReason) -> bool {
         let mut is_new = false;
         for (reason, more) in now {
@@ -87,7 +83,6 @@ mod tests {
         notes.absorb(place(&[("gif", 1, "in a shard")]));
         assert_eq!(notes.skipped, skipped(&[("gif", 4, "a/1"), ("tar", 1, "a/t")]));
         assert!(!notes.replace_skipped(b"b", skipped(&[("gif", 2, "b/1")])));
-        // Place "a" gets another file with the same count, then no file. Then a place without skipped files gets one.
         assert!(notes.replace_skipped(b"a", skipped(&[("gif", 1, "a/2"), ("tar", 1, "a/t")])));
         assert_eq!(notes.skipped["gif"].example, "a/2");
         assert!(notes.replace_skipped(b"a", skipped(&[])));

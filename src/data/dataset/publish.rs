@@ -8,9 +8,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Time without a write after which a partial file is abandoned, even if the clocks of two hosts differ much. The
-/// process that writes the file can run on any host that shares the directory, so a search for this process on one host
-/// is not enough.
+/// Time without a write after which a partial file counts as abandoned. It is long enough for hosts whose clocks differ
+/// much. The process that writes the file can run on any host that shares the directory, so a search for this process
+/// on one host is not enough.
 const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Creates a temporary file, calls `write` to fill it, and renames it to `target`.
@@ -50,12 +50,10 @@ fn temporary(target: &Path, kind: &str) -> io::Result<PathBuf> {
     let random = random_u64()?;
     let system = rustix::system::uname();
     let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    // Use only the beginning of a long host name, so that the file name is short enough.
     let host: String = system.nodename().to_string_lossy().chars().filter(plain).take(32).collect();
     Ok(target.with_extension(format!("{host}-{}-{random:016x}.{kind}", std::process::id())))
 }
 
-/// A random number from the operating system.
 pub(super) fn random_u64() -> io::Result<u64> {
     let mut random = [0u8; 8];
     // `getrandom` never returns a partial result for up to 256 bytes.
@@ -63,7 +61,7 @@ pub(super) fn random_u64() -> io::Result<u64> {
     Ok(u64::from_le_bytes(random))
 }
 
-/// Removes the temporary files of builders of `target` that were killed.
+/// Removes the temporary files that killed processes left next to `target`.
 pub(super) fn remove_leftovers(target: &Path) {
     let (Some(directory), Some(stem)) = (target.parent(), target.file_stem()) else { return };
     let stem = [stem.as_encoded_bytes(), b"."].concat();
@@ -74,7 +72,6 @@ pub(super) fn remove_leftovers(target: &Path) {
             let modified = entry.metadata().and_then(|metadata| metadata.modified()).ok();
             let age = modified.and_then(|modified| modified.elapsed().ok());
             if age.is_some_and(|age| age > ABANDONED) {
-                // Best effort: a leftover costs disk space, but does no harm.
                 let _ = std::fs::remove_file(entry.path());
             }
         }

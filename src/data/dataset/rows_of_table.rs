@@ -13,7 +13,7 @@ use super::table::{CellExtent, ShardTable, TableCells, TableColumn};
 use crate::source::{Malformed, ReadAt};
 use std::collections::BTreeMap;
 
-/// The contents of a shard with this table. `bytes` are the bytes of the shard. The labels are in a column with one of
+/// Converts the table of a shard, which has these `bytes`, to rows of the index. The labels are in a column with one of
 /// the `usual` names, unless `reading` names another column.
 ///
 /// A sample's image is in the column `image`, or else in the first column of images. A sample without an image has
@@ -66,7 +66,6 @@ impl TableColumn {
         if let TableCells::Extents(extents) = &self.cells { Some(extents) } else { None }
     }
 
-    /// The number of cells in the column; `None` for a refused column.
     fn count(&self) -> Option<usize> {
         match &self.cells {
             TableCells::Extents(cells) => Some(cells.len()),
@@ -81,7 +80,6 @@ impl TableColumn {
     }
 }
 
-/// Checks the properties on which the index relies.
 fn check(table: &ShardTable) -> Result<(), Malformed> {
     let fail = |message: String| Err(Malformed { offset: 0, message });
     for pair in table.columns.windows(2) {
@@ -104,7 +102,6 @@ fn check(table: &ShardTable) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// Sets the labels of the samples and the class names.
 fn take_labels(found: &mut ShardContents, samples: u64, labels: Option<ColumnLabels<'_>>) {
     let findings = &mut found.findings;
     let Some(ColumnLabels { column, numbers, classes, are_values }) = labels else {
@@ -137,7 +134,6 @@ fn take_labels(found: &mut ShardContents, samples: u64, labels: Option<ColumnLab
     }
 }
 
-/// Sets the members of the samples: the values that are stored in the shard.
 fn take_members(found: &mut ShardContents, table: &ShardTable) {
     let columns = table.columns.iter().filter_map(|column| Some((column, column.extents()?)));
     let columns: Vec<(&TableColumn, &[Option<CellExtent>])> = columns.collect();
@@ -205,7 +201,6 @@ mod tests {
         let labels = |cells: [Option<i64>; 3], classes: &[&str]| {
             let mut labels = column("class", FieldKind::Integer, TableCells::Integers(cells.to_vec()));
             labels.classes = classes.iter().map(|name| (*name).to_owned()).collect();
-            // A number with a fraction is not a label.
             let other = column("label", FieldKind::Float, TableCells::Floats(vec![Some(0.5); 3]));
             rows(vec![other, labels])
         };

@@ -34,9 +34,9 @@ pub struct ShardContents {
 pub struct ShardFindings {
     /// Notes on skipped files and members.
     pub notes: Notes,
-    /// The first sample without a label.
+    /// The name or index of the first sample without a label; `None` if all samples have labels.
     pub unlabeled: Option<String>,
-    /// The first sample with a label.
+    /// The name or index of the first sample with a label; `None` if no sample has a label.
     pub labeled: Option<String>,
     /// What is wrong with the first label that is not a class number.
     pub unusable: Option<String>,
@@ -58,23 +58,20 @@ pub struct ShardFindings {
 /// The members of one stem. The struct is kept small, because there is one for each stem of a shard.
 #[derive(Default)]
 struct StemMembers {
-    /// The members, sorted by key number.
     members: Vec<MemberAt>,
-    /// The label from the member that consists only of the label, or else from the `json` member.
+    /// The label that the sample's label member (`.cls` unless the user chose another) holds, or else its `.json`
+    /// member.
     label: Label,
 }
 
-/// One member of a stem.
 #[derive(Clone, Copy)]
 struct MemberAt {
     offset: NonZeroU64,
     length: u32,
-    /// The number of the member's key among the keys of the shard.
     key: u32,
 }
 
 impl StemMembers {
-    /// Finds the position of the member with this key, or the position at which to insert it.
     fn find(&self, key: u32) -> Result<usize, usize> {
         self.members.binary_search_by_key(&key, |found| found.key)
     }
@@ -174,7 +171,6 @@ pub(super) fn contents_with<S: ReadAt + ?Sized>(
 }
 
 impl ShardContents {
-    /// Stores the samples in the order of their images in the shard.
     fn take<S: ReadAt + ?Sized>(
         &mut self,
         source: &S,
@@ -185,7 +181,7 @@ impl ShardContents {
     ) -> Result<(), Malformed> {
         let ranks: Vec<Option<usize>> = keys.list.iter().map(|key| image_rank(key)).collect();
         let rank = |found: &&MemberAt| ranks[found.key as usize];
-        // The member to use as a sample's image: its image, or if samples need no image also its first member.
+        // The member that is used as a sample's image: an image, or the first member if samples need no image.
         let image = |sample: &StemMembers| {
             let image = sample.members.iter().filter(|found| rank(found).is_some()).min_by_key(rank);
             let first = || sample.members.iter().min_by_key(|found| found.offset);
@@ -193,7 +189,8 @@ impl ShardContents {
         };
         let mut samples: Vec<_> =
             samples.into_iter().map(|(stem, sample)| (image(&sample), stem, sample)).collect();
-        // Samples without an image come first, sorted by name, so that the example in a message is deterministic.
+        // Sort samples without an image before all others and by name, so that the example in a message is
+        // deterministic.
         samples.sort_unstable_by(|(a, one, _), (b, other, _)| {
             let place = |found: &Option<MemberAt>| found.map(|found| found.offset);
             place(a).cmp(&place(b)).then_with(|| one.cmp(other))
@@ -217,7 +214,7 @@ impl ShardContents {
                 self.findings.notes.record_ambiguous(text(&stem));
             }
             let offset = image.offset.get();
-            // A duplicate member that replaces a missing image has no length.
+            // If the member that replaces a missing image exists twice, store no bytes for it.
             let length = if image.length == MemberPlace::DUPLICATE { 0 } else { image.length };
             self.rows.samples.push(SampleRow { offset, length, label: label.unwrap_or(0) });
             let first = self.rows.members.len();
@@ -235,7 +232,8 @@ impl ShardContents {
         Ok(())
     }
 
-    /// Stores the keys that these samples have, sorted. Returns the index of each key of the shard in the stored keys.
+    /// Stores the keys of the members of these samples, in sorted order. Returns, for each key of the shard, its index
+    /// among the stored keys.
     fn take_keys<'a>(&mut self, keys: &Keys, samples: impl Iterator<Item = &'a StemMembers>) -> Vec<u32> {
         let mut used = vec![false; keys.list.len()];
         samples.flat_map(|sample| &sample.members).for_each(|found| used[found.key as usize] = true);
@@ -249,8 +247,8 @@ impl ShardContents {
 }
 
 impl ShardFindings {
-    /// Splits the name of a member that can belong to a sample into stem and suffix. Other members are recorded as
-    /// skipped.
+    /// Splits the name of a member into stem and suffix. Returns `None` for a member that cannot belong to a sample,
+    /// and records it as skipped.
     fn split_member<'a>(&mut self, member: &'a TarMember) -> Option<(&'a [u8], Vec<u8>)> {
         if !member.plain {
             if !member.name.ends_with(b"/") {
@@ -266,8 +264,7 @@ impl ShardFindings {
         parts
     }
 
-    /// The label of a sample. Records the first sample with a label, the first sample without a label, and the first
-    /// with an unusable label.
+    /// Returns the label of a sample. Records in `self` the first samples with, without, and with an unusable label.
     fn label<S: ReadAt + ?Sized>(
         &mut self,
         source: &S,
@@ -372,7 +369,7 @@ fn too_large(stem: &[u8], member: &TarMember) -> Malformed {
     }
 }
 
-/// The error for a sample with the member `second` and another member of the same kind, whose data begins at `first`.
+/// The error for a sample that has two members of one kind: `second`, and the member whose data begins at `first`.
 fn twice<S: ReadAt + ?Sized>(source: &S, stem: &[u8], second: &TarMember, first: NonZeroU64) -> Malformed {
     let first = match member_at(source, first) {
         Ok(first) => first,
@@ -392,7 +389,6 @@ fn twice<S: ReadAt + ?Sized>(source: &S, stem: &[u8], second: &TarMember, first:
     }
 }
 
-/// The reason why the label of a sample cannot be used.
 fn unusable<S: ReadAt + ?Sized>(
     source: &S,
     sample: &StemMembers,

@@ -13,10 +13,8 @@ use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-/// Number of rows, such as members or member counts, that are read from the spill file at a time.
 const ROWS: u64 = 4096;
 
-/// Writes sections one after another, and computes their digests while writing.
 pub(super) struct SectionWriter<'a> {
     pub(super) file: BufWriter<&'a File>,
     at: u64,
@@ -25,7 +23,6 @@ pub(super) struct SectionWriter<'a> {
 }
 
 impl<'a> SectionWriter<'a> {
-    /// A writer that starts after the header. The file already has space for the header.
     pub(super) fn new(file: &'a File, cancel: &'a Cancel) -> Self {
         Self { file: BufWriter::with_capacity(1 << 18, file), at: HEADER as u64, open: None, cancel }
     }
@@ -47,7 +44,6 @@ impl<'a> SectionWriter<'a> {
         self.file.write_all(bytes)
     }
 
-    /// Copies this range of the spill file.
     pub(super) fn copy(&mut self, from: &File, part: Range<u64>) -> std::io::Result<()> {
         let mut buffer = [0; 1 << 16];
         let Range { start: mut at, end } = part;
@@ -60,7 +56,6 @@ impl<'a> SectionWriter<'a> {
         Ok(())
     }
 
-    /// Calls `show` for each row of `N` bytes in a range of the spill file.
     fn each_row<const N: usize>(
         from: &File,
         part: Range<u64>,
@@ -77,7 +72,6 @@ impl<'a> SectionWriter<'a> {
         Ok(())
     }
 
-    /// Copies the labels of a shard's samples, converted to class numbers.
     pub(super) fn copy_labels(
         &mut self,
         from: &File,
@@ -91,7 +85,8 @@ impl<'a> SectionWriter<'a> {
         })
     }
 
-    /// Writes the end of each sample's members. `end` is the number of members in the groups before this shard.
+    /// Writes for each sample of a shard the total number of members up to and including this sample. `end` is the
+    /// total before the shard, and then after it.
     pub(super) fn put_ends(
         &mut self,
         from: &File,
@@ -107,7 +102,7 @@ impl<'a> SectionWriter<'a> {
         })
     }
 
-    /// Copies the members of a shard's samples. The key numbers become indices into `keys`.
+    /// Copies the members of a shard's samples. Replaces the shard's own key numbers by indices into `keys`.
     pub(super) fn copy_members(
         &mut self,
         from: &File,
@@ -122,7 +117,8 @@ impl<'a> SectionWriter<'a> {
         })
     }
 
-    /// Copies the values of a column from the groups that have it. Samples of other groups have no value.
+    /// Copies the values of a column from the shards that have the column. Writes missing values for the samples of
+    /// other groups.
     pub(super) fn copy_column(
         &mut self,
         from: &File,
@@ -133,7 +129,7 @@ impl<'a> SectionWriter<'a> {
             return Ok(());
         }
         let is_text = column.cells == CellType::Texts;
-        // A shard can have the column without a type, while other shards have values.
+        // Skip shards in which the column has no type, and so no values.
         let with_own = || {
             groups.iter().map(|group| {
                 let own = group.column(&column.name);

@@ -11,17 +11,16 @@ use base::error::{Error, Result};
 use serde_json::Value;
 
 impl DatasetPart {
-    /// The columns of small values that samples of the dataset have, sorted by name.
     pub(super) fn columns(&self) -> Vec<ColumnFacts> {
         serde_json::from_slice(self.file.section(Section::Columns)).unwrap_or_default()
     }
 
-    /// The kinds of the members that samples of the dataset have, by key; empty if the keys determine the kinds.
+    /// The kinds of the members (image, text, and so on), in the order of their keys. Empty if the keys determine the
+    /// kinds.
     pub(super) fn kinds(&self) -> Vec<FieldKind> {
         serde_json::from_slice(self.file.section(Section::Kinds)).unwrap_or_default()
     }
 
-    /// The fields of a table, sorted by name; empty for other layouts.
     pub(super) fn table_fields(&self) -> Vec<TableField> {
         let members = self.keys().into_iter().zip(self.kinds());
         let members = members.map(|(name, kind)| TableField { name, kind, refused: None });
@@ -30,14 +29,13 @@ impl DatasetPart {
             TableField { name, kind, refused }
         });
         let mut fields: Vec<TableField> = members.chain(columns).collect();
-        // If a column has small values in some shards and bytes in others, there are two fields with this name. Sort
-        // the refused column first, so that `dedup_by` keeps it.
+        // A column can have small values in some shards and bytes in others, and so give two fields. Sort the refused
+        // field first, so that `dedup_by` keeps it.
         fields.sort_by(|a, b| (&a.name, a.refused.is_none()).cmp(&(&b.name, b.refused.is_none())));
         fields.dedup_by(|second, first| second.name == first.name);
         fields
     }
 
-    /// The error message if images are requested of a table without images.
     pub(super) fn without_images(&self) -> String {
         let field = |field: TableField| match field.refused {
             Some(reason) => format!("{:?} ({reason})", field.name),
@@ -124,8 +122,8 @@ impl DatasetIndex {
         panic!("sample {sample} of a dataset of {before}")
     }
 
-    /// The kind of the field `name` in the schema of a table; `None` if no schema states it. For alternative keys, this
-    /// is the kind of the first key that exists.
+    /// The kind of the field `name` in the schema of a table; `None` if no schema states it. If `name` consists of
+    /// alternative keys (`jpg;png`), returns the kind of the first key that exists.
     pub fn field_kind(&self, name: &str) -> Option<FieldKind> {
         let fields: Vec<TableField> = self.dataset_parts().flat_map(DatasetPart::table_fields).collect();
         let of = |name: &str| fields.iter().find(|field| field.name == name).map(|field| field.kind);

@@ -24,10 +24,11 @@ pub fn choices(name: &str) -> impl Iterator<Item = &str> + Clone {
 /// this many bytes.
 const MAX_GAP: u64 = 64 << 10;
 
-/// Location of the bytes of one member of a sample.
+/// The location of the bytes of one member of a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberBytes {
-    /// The member is all that is read of the sample: its [`Extent`], or a copy in any storage format.
+    /// The member is everything that is read of the sample: the sample's [`Extent`], or a cached copy in any storage
+    /// format.
     WholeExtent,
     /// The member is this range of the sample's [`Extent`].
     InExtent(Range<usize>),
@@ -39,24 +40,19 @@ pub enum MemberBytes {
     Ambiguous,
 }
 
-/// The members to read from each sample of a dataset.
 pub(super) struct MemberSelection {
-    /// The keys of the members.
     keys: Vec<String>,
-    /// The locations of these members. All members of one sample come before those of the next.
+    /// The locations of the selected members, of one sample after another.
     places: Vec<MemberPlace>,
-    /// The size of the largest extent in bytes.
     pub(super) largest: u32,
-    /// The total size of all extents in bytes.
     pub(super) total: u64,
     /// The number of members, of all samples, that need a separate read.
     pub(super) separate_reads: u64,
-    /// For each shard whose extents are not sorted, the indices of its samples in the order of their extents. Other
-    /// shards have no entry.
+    /// The indices of a shard's samples in the order of their extents. Only shards whose samples are not in this order
+    /// have an entry.
     sorted: HashMap<u32, Vec<u32>>,
 }
 
-/// The location of a member in its shard, and its index among the members that are read.
 #[derive(Clone, Copy)]
 struct MemberRange {
     offset: u64,
@@ -65,14 +61,13 @@ struct MemberRange {
 }
 
 impl DatasetPart {
-    /// The keys of all members that samples of the dataset have.
     pub(super) fn keys(&self) -> Vec<String> {
         serde_json::from_slice(self.file.section(Section::Keys)).unwrap_or_default()
     }
 
-    /// Selects the members that are read from each sample: those with these keys. Without a selection, only [`IMAGE`]
-    /// is read. An empty list changes nothing. The index file must have been loaded together with its members. The
-    /// locations of all other members are dropped.
+    /// Selects the members with the keys `selected` as those that are read from each sample. An empty list changes
+    /// nothing, so that only [`IMAGE`] is read. The index must have been loaded with its members. Drops the locations
+    /// of all other members.
     pub(super) fn select(&mut self, selected: &[String]) -> Result<()> {
         let all_have_images = !self.notes.every_stem && !self.notes.images_missing;
         if selected.is_empty() || selected.iter().all(|key| key == IMAGE) && all_have_images {
@@ -98,13 +93,13 @@ impl DatasetPart {
         let is_image: Vec<bool> = keys.iter().map(is_image).collect();
         let mut places = vec![MemberPlace::ABSENT; selected.len() * self.len() as usize];
         for (sample, places) in (0..self.len()).zip(places.chunks_exact_mut(selected.len())) {
-            // Whether `row` is the image itself. A member that replaces a missing image has the same offset, but no key
-            // of an image.
+            // Whether `row` is the image itself. A member that replaces a missing image has the same offset, but its
+            // key is not that of an image.
             let own = |row: &MemberRow| {
                 row.place.offset_from_image == 0
                     && is_image.get(row.key as usize).is_some_and(|&is_image| is_image)
             };
-            // If a sample is a loose file, this file is its image, even if a manifest adds columns.
+            // A sample that is a loose file always has an image, even if a manifest adds columns.
             let is_row = self.is_table() && self.has_shards_of_samples();
             let needs_none = self.notes.every_stem || is_row;
             let has_image = !needs_none || self.members_in_file(sample).any(|row| own(&row));
@@ -145,8 +140,8 @@ impl DatasetPart {
         Ok(())
     }
 
-    /// Finds the only sample among `samples` that can have `extent`. All `samples` are in the same shard. They are
-    /// sorted by extent, or `members` has their order by extent.
+    /// Returns the only sample in `samples` that can have `extent`. All `samples` must be in the same shard. Uses
+    /// binary search, either over the samples or over their order by extent in `members`.
     pub(super) fn sample_with(
         &self,
         members: &MemberSelection,
@@ -166,7 +161,6 @@ impl DatasetPart {
         order.get(at).map(|&number| samples.start + u64::from(number))
     }
 
-    /// Whether any member of a sample needs a separate read.
     pub(super) fn is_apart(&self, sample: u64) -> bool {
         self.members.as_ref().filter(|members| members.separate_reads > 0).is_some_and(|members| {
             let extent = range(self.read_extent(members, sample));
@@ -187,8 +181,8 @@ impl DatasetPart {
         }
     }
 
-    /// Locates a member of a sample by its index among the members that are read. Without a selection, only the image
-    /// is read.
+    /// Locates the selected member at index `member` in a sample. If no members were selected, the only member is the
+    /// image.
     pub(super) fn member(&self, sample: u64, member: usize) -> MemberBytes {
         let image = self.image(sample);
         let Some(members) = &self.members else {
@@ -216,7 +210,6 @@ impl DatasetPart {
         MemberBytes::Separate(Extent { offset, length, ..image })
     }
 
-    /// The locations of the members of a sample that need separate reads.
     pub(super) fn separate_extents(&self, sample: u64) -> Vec<Extent> {
         let members = self.members.as_ref().filter(|members| members.separate_reads > 0);
         let members = members.map_or(0, |members| members.keys.len());
@@ -227,13 +220,12 @@ impl DatasetPart {
         (0..members).filter_map(apart).collect()
     }
 
-    /// Whether a member of a sample is packed in its shard. `member` is its index among the members that are read.
+    /// Whether the selected member at index `member` is stored as a packed image in a sample.
     pub(super) fn is_packed_member(&self, sample: u64, member: usize) -> bool {
         let places = self.members.as_ref().map(|members| members.places_of(sample));
         places.map_or_else(|| self.has_packed_image(sample), |places| places[member].packed)
     }
 
-    /// Whether the first read of a sample fetches exactly one packed member.
     pub(super) fn is_packed_record(&self, sample: u64) -> bool {
         let members = self.members.as_ref().map_or(1, |members| members.keys.len());
         (0..members).any(|member| {
@@ -241,7 +233,6 @@ impl DatasetPart {
         })
     }
 
-    /// The selected members that a sample has, sorted by offset.
     fn member_ranges(&self, members: &MemberSelection, sample: u64, image: Extent) -> Vec<MemberRange> {
         let mut ranges: Vec<MemberRange> = Vec::with_capacity(members.keys.len());
         for (member, &place @ MemberPlace { offset_from_image, length, .. }) in
@@ -274,7 +265,6 @@ impl DatasetPart {
         self.members_in_file(sample).filter_map(there).sum()
     }
 
-    /// The members of a sample, as stored in the index file.
     pub(super) fn members_in_file(&self, sample: u64) -> impl Iterator<Item = MemberRow> {
         let end = |before: u64| match before {
             0 => 0,
@@ -285,9 +275,9 @@ impl DatasetPart {
         rows.iter().map(|row| MemberRow::from_bytes(row))
     }
 
-    /// Whether the members of a sample in the index differ from `found`. Keys in `found` are indices into `names`. The
-    /// index has all members, with indices into `keys`, or only the selected members ([`DatasetPart::select`]), or no
-    /// members. An index without members never differs.
+    /// Whether the members of a sample differ between the index and `found`, which was read from the shard. `keys` are
+    /// the names of the index's keys, and `names` those of the keys in `found`. Compares only the selected members if a
+    /// selection was made ([`DatasetPart::select`]). Returns false if no members were loaded.
     pub(super) fn has_other_members(
         &self,
         sample: u64,
@@ -315,13 +305,11 @@ impl DatasetPart {
 }
 
 impl MemberSelection {
-    /// The samples of a shard, as indices within the shard, in the order of their extents; `None` if the samples are
-    /// already sorted by extent.
+    /// The indices of a shard's samples in the order of their extents; `None` if the samples are already in this order.
     pub(super) fn order_in(&self, file: FileId) -> Option<&[u32]> {
         self.sorted.get(&file.0).map(Vec::as_slice)
     }
 
-    /// The locations of the selected members of a sample.
     fn places_of(&self, sample: u64) -> &[MemberPlace] {
         let each = self.keys.len();
         &self.places[each * sample as usize..][..each]
@@ -338,8 +326,8 @@ fn range(extent: Extent) -> Range<u64> {
     extent.offset..extent.offset + u64::from(extent.length)
 }
 
-/// The byte range that the first read fetches: the largest of these members, and the members near it. The members must
-/// be sorted by offset.
+/// Returns the byte range that the first read fetches: the largest member, and the members near it. `ranges` must be
+/// sorted by offset.
 fn first_read_range(ranges: &[MemberRange]) -> Option<Range<u64>> {
     let end = |item: &MemberRange| item.offset + u64::from(item.length);
     // Of several members with the largest length, take the first, so that the result is deterministic.
@@ -379,7 +367,6 @@ mod tests {
         // A caption that is a megabyte away needs a separate read, whether it is before or after the image.
         assert_eq!(extent(&[(512, 10), (1 << 20, 100_000)]), Some(1 << 20..(1 << 20) + 100_000));
         assert_eq!(extent(&[(512, 100_000), (1 << 20, 10)]), Some(512..100_512));
-        // Of two members of the same length, the first is used.
         assert_eq!(extent(&[(512, 5), (1 << 20, 5)]), Some(512..517));
         // No extent exceeds the longest possible read.
         let most = u32::MAX - 10;

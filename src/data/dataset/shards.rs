@@ -23,7 +23,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Refuses compressed data, because samples cannot be read from it.
 pub(super) fn refuse_compressed<S: ReadAt + ?Sized>(source: &S, readable: &str) -> Result<(), Malformed> {
     let mut magic = [0; 6];
     let got = source
@@ -44,39 +43,31 @@ pub(super) fn refuse_compressed<S: ReadAt + ?Sized>(source: &S, readable: &str) 
     Err(Malformed { offset: 0, message })
 }
 
-/// Whether a file name is that of a tar with an unsupported compression.
 pub(super) fn is_compressed_name(name: &OsStr) -> bool {
     let name = name.as_bytes();
     let tar = [".tar.bz2", ".tar.xz", ".tar.lz4"];
     tar.iter().any(|ending| name.ends_with(ending.as_bytes()))
 }
 
-/// The shards of a dataset.
 pub(super) struct DatasetShards<'a> {
     pub(super) source: &'a dyn DatasetSource,
     pub(super) layout: Layout,
     /// The names of the shards; one empty name if the root itself is the shard.
     pub(super) names: &'a [Vec<u8>],
-    /// Whether stems without an image are samples too.
     pub(super) every_stem: bool,
-    /// The options by which all shards are read.
     pub(super) reading: ShardReadOptions,
 }
 
-/// Facts about all shards, other than their samples.
 pub(super) struct ShardsFound {
     pub(super) notes: Notes,
-    /// The class names by class number.
     pub(super) classes: Vec<Vec<u8>>,
-    /// Maps each label in the builder to its class number; `None` if labels are class numbers.
+    /// Maps the labels that were added to the builder to class numbers; `None` if they are class numbers already.
     pub(super) labels: Option<Vec<u32>>,
-    /// The options by which the shards must be read again, if the contents of some shards require this.
     pub(super) read_again: Option<ShardReadOptions>,
     /// The shards that could not be read. In the index they are groups without samples.
     pub(super) unread: UnreadShards,
 }
 
-/// Indexes all shards.
 pub(super) fn index(
     shards: &DatasetShards<'_>,
     builder: &mut IndexBuilder,
@@ -212,7 +203,7 @@ pub(super) fn index(
     notes.label_column = column.filter(|column| !column.is_empty());
     let has_names = !names.is_empty();
     let (classes, labels) = match label.first {
-        // If labels are not used, they are all stored as class 0, so that the order of reading does not matter.
+        // Store all labels as class 0 if they are not used, so that the index does not depend on the order of reading.
         _ if notes.unlabeled => (Vec::new(), has_names.then(Vec::new)),
         Some((_, (_, None))) => {
             let (classes, labels) = names.into_classes();
@@ -226,12 +217,11 @@ pub(super) fn index(
     Ok(ShardsFound { notes, classes, labels, read_again: None, unread })
 }
 
-/// Reason why a column of strings does not hold class names.
 const TOO_MANY: &str = "has more than 1048576 different texts, which are too many for class names";
 
-/// The options by which the shards must be read again, if this is necessary. If only some shards store the strings of a
-/// column verbatim, the index keeps the strings of all shards. A column that cannot be the label in one shard is not
-/// the label in any shard.
+/// Returns the options with which all shards must be read again, if necessary. If only some shards store the strings of
+/// a column verbatim, the index must keep the strings of all shards. A column that cannot be the label in one shard
+/// must not be the label in any shard.
 fn read_again(
     reading: &ShardReadOptions,
     notes: &Notes,
@@ -243,7 +233,7 @@ fn read_again(
     let mut again = reading.clone();
     let mixed = verbatim.intersection(kept).filter(|name| !reading.kept_texts.contains(name));
     again.kept_texts.extend(mixed.cloned());
-    // Tar shards have no columns. Their column name is empty.
+    // Skip the empty name, which stands for tar shards.
     for column in label_columns.iter().filter(|column| !column.is_empty()) {
         let too_many = names.are_too_many().then_some(TOO_MANY);
         let why = too_many.or(notes.not_labels.get(column).map(String::as_str));
@@ -252,7 +242,8 @@ fn read_again(
     (again != *reading).then_some(again)
 }
 
-/// Records which text columns are stored verbatim in the shard (`verbatim`), and which are kept in the index (`kept`).
+/// Adds each text column of a shard to `verbatim` if its strings stay in the shard, or to `kept` if the index keeps
+/// them.
 fn record_text_storage(rows: &ShardRows, verbatim: &mut BTreeSet<String>, kept: &mut BTreeSet<String>) {
     let stored_texts = rows
         .keys
@@ -264,12 +255,10 @@ fn record_text_storage(rows: &ShardRows, verbatim: &mut BTreeSet<String>, kept: 
     kept.extend(texts.map(|column| column.name.clone()));
 }
 
-/// A value that must be equal in all shards that state it. If shards differ, the error names the same two shards
-/// whatever the order of reading.
+/// A value that all shards must agree on. If two shards differ, the error names the same two shards whatever the order
+/// of reading.
 struct Consensus<T> {
-    /// The first shard by name, with its value.
     first: Option<(Vec<u8>, T)>,
-    /// The first shard with a different value.
     other: Option<(Vec<u8>, T)>,
 }
 
@@ -295,17 +284,16 @@ impl<T: PartialEq> Consensus<T> {
         }
     }
 
-    /// Two shards that differ, with their values.
     fn differing(&self) -> Option<[(&Vec<u8>, &T); 2]> {
         let ((one, of_one), (other, of_other)) = (self.first.as_ref()?, self.other.as_ref()?);
         Some([(one, of_one), (other, of_other)])
     }
 }
 
-/// The label column, and the class names if a schema defines them.
+/// The name of the label column, and the class names if a schema defines them.
 type LabelOrigin = (String, Option<Vec<String>>);
 
-/// A shard, and the name of a sample in it or a message about it.
+/// The path of a shard, with the name of a sample in the shard or a message about this sample.
 type Named = (Vec<u8>, String);
 
 fn keep_first(first: &mut Option<Named>, shard: &[u8], said: Option<String>) {
@@ -339,7 +327,6 @@ impl ReadAt for CancellableShard<'_> {
     }
 }
 
-/// The error for a shard that cannot be parsed.
 fn malformed(path: &Path, bytes: &dyn ReadAt, Malformed { offset, message }: Malformed) -> Error {
     let mut beginning = [0; 64];
     let read = bytes.read_at(&mut beginning, 0).unwrap_or_default();
@@ -353,11 +340,9 @@ fn malformed(path: &Path, bytes: &dyn ReadAt, Malformed { offset, message }: Mal
 /// meanwhile.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// Result of reading a shard. The shard can be missing.
 pub(super) struct ReadShard<T> {
     /// The shard's stamp; the default stamp if the file does not exist.
     pub(super) stamp: Stamp,
-    /// What was found in the shard, or why the shard cannot be used.
     pub(super) found: Result<T>,
 }
 
@@ -407,7 +392,6 @@ fn parsed<'a, T>(
     }
 }
 
-/// Parses one shard.
 pub(super) fn read(
     source: &dyn DatasetSource,
     shard: &[u8],
@@ -428,7 +412,6 @@ pub(super) fn verify(
     parsed(source, shard, cancel, |bytes| parser.verify(shard, bytes))?.found
 }
 
-/// Whether a tar shard is a tar of tars. Only its first members are examined.
 pub(super) fn is_tar_of_tars(
     source: &dyn DatasetSource,
     shard: &[u8],

@@ -8,22 +8,19 @@ use super::member::MEMBER_ROW;
 use base::parts::RawHeaderSummary;
 use std::ops::Range;
 
-/// A group whose rows are in the spill file, one kind of row after another. A shard has lengths, labels, offsets,
-/// header summaries, member counts and members. A directory has lengths, ends of names, and names. A manifest has the
-/// rows of a directory, then labels.
+/// A group of samples (a shard, a directory or a manifest) whose rows are in the spill file, one kind of row after
+/// another. A shard has lengths, labels, offsets, header summaries, member counts and members. A directory has lengths,
+/// ends of names, and names. A manifest has the rows of a directory, then labels.
 pub(super) struct SpilledGroup {
     pub(super) class: u32,
     pub(super) path: Vec<u8>,
     pub(super) stamp: Stamp,
-    /// The offset of the group's rows in the spill file.
     pub(super) at: u64,
     pub(super) samples: u64,
-    /// The total size of all names in bytes.
     pub(super) names: u64,
     /// The sizes in bytes of the prefix and the suffix that all names share. Both are stored after the path.
     pub(super) affixes: [usize; 2],
     pub(super) keys: Vec<String>,
-    /// The number of members of all samples.
     pub(super) members: u64,
     /// The number of header summaries: one per sample in a packed shard, none in other shards.
     pub(super) header_summaries: u64,
@@ -34,27 +31,25 @@ pub(super) struct SpilledGroup {
     pub(super) blocks: Vec<CompressedBlock>,
 }
 
-/// A column of a shard in the spill file.
 pub(super) struct SpilledColumn {
     pub(super) facts: ColumnFacts,
-    /// The offset of the column's bytes in the spill file.
     pub(super) at: u64,
 }
 
 impl SpilledColumn {
-    /// The presence bytes (u8): whether each sample has a value.
+    /// The range of the presence bytes: a u8 for each sample, which says whether the sample has a value.
     pub(super) fn present(&self, samples: u64) -> Range<u64> {
         self.at..self.at + samples
     }
 
-    /// The values of the samples; for strings, the lengths of the strings (u32).
+    /// The range of the values. For strings, these are the lengths of the strings (u32).
     pub(super) fn values(&self, samples: u64) -> Range<u64> {
         let width = if self.facts.cells == CellType::Texts { 4 } else { self.facts.cells.width() };
         let start = self.present(samples).end;
         start..start + width * samples
     }
 
-    /// The bytes of the strings, one string after another.
+    /// The range of the strings, which are stored one after another.
     pub(super) fn texts(&self, samples: u64) -> Range<u64> {
         let start = self.values(samples).end;
         start..start + self.facts.text_bytes
@@ -62,60 +57,50 @@ impl SpilledColumn {
 }
 
 impl SpilledGroup {
-    /// The column with this name.
     pub(super) fn column(&self, name: &str) -> Option<&SpilledColumn> {
         self.columns.iter().find(|column| column.facts.name == name)
     }
 
-    /// The range of rows that begin at `start` and take `each` bytes per sample.
     fn rows(&self, start: u64, each: u64) -> Range<u64> {
         start..start + each * self.samples
     }
 
-    /// The lengths of the samples (u32).
     pub(super) fn lengths(&self) -> Range<u64> {
         self.rows(self.at, 4)
     }
 
-    /// The labels of a shard's samples (u32).
     pub(super) fn labels(&self) -> Range<u64> {
         self.rows(self.lengths().end, 4)
     }
 
-    /// The offsets of a shard's samples (u64).
     pub(super) fn offsets(&self) -> Range<u64> {
         self.rows(self.labels().end, 8)
     }
 
-    /// The header summaries of a packed shard's samples.
     pub(super) fn header_summaries(&self) -> Range<u64> {
         let start = self.offsets().end;
         start..start + size_of::<RawHeaderSummary>() as u64 * self.header_summaries
     }
 
-    /// The number of members of each sample of a shard (u32).
     pub(super) fn counts(&self) -> Range<u64> {
         self.rows(self.header_summaries().end, 4)
     }
 
-    /// The members of a shard's samples.
     pub(super) fn members(&self) -> Range<u64> {
         let start = self.counts().end;
         start..start + MEMBER_ROW as u64 * self.members
     }
 
-    /// The end of each file name in the names of its directory (u32).
+    /// The range of the ends of the file names (u32): offsets within the names of the group.
     pub(super) fn name_ends(&self) -> Range<u64> {
         self.rows(self.lengths().end, 4)
     }
 
-    /// The names of a directory's files.
     pub(super) fn names(&self) -> Range<u64> {
         let start = self.name_ends().end;
         start..start + self.names
     }
 
-    /// The labels of a manifest's samples (u32).
     pub(super) fn listed_labels(&self) -> Range<u64> {
         self.rows(self.names().end, 4)
     }

@@ -15,7 +15,6 @@ use crate::source::{DatasetSource, EntryKind};
 use base::error::{Error, Result};
 use std::ops::ControlFlow;
 
-/// Contents that make a directory a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DirectoryContents {
     /// Images, or files of any kind, without classes.
@@ -71,8 +70,8 @@ pub(super) fn chosen(
     Ok(found.pop())
 }
 
-/// Refuses a root whose `directories` are splits, if no split was chosen. `in_root` is a shard in the root itself. If
-/// files of any kind are samples, a directory without classes is a class, even if it has the name of a split.
+/// Fails if `directories` are splits of the root and no split was chosen. `in_root` is a shard in the root itself. With
+/// [`Contents::Files`], a directory that has the name of a split but no class directories is a class, not a split.
 ///
 /// # Errors
 /// [`Error::Config`] for splits that do not include `asked`; [`Error::Dataset`] if it is ambiguous whether directories
@@ -187,7 +186,7 @@ pub(super) fn refuse_in_classes(
     Err(Error::dataset(root, message))
 }
 
-/// What kind of dataset a directory is; `None` if it is not a dataset. The search ends as soon as `enough` is true for
+/// Determines what a directory contains; `None` if it is not a dataset. The search ends as soon as `enough` is true for
 /// the result.
 fn contents_of(
     source: &dyn DatasetSource,
@@ -204,8 +203,8 @@ fn contents_of(
     Ok(Some(DirectoryContents::Classes))
 }
 
-/// The paths of the subdirectories of a directory, and the shards or samples that make it a dataset. The listing ends
-/// as soon as `enough` is true.
+/// Lists a directory: the paths of its subdirectories, and the shards or samples that make it a dataset. The listing
+/// ends as soon as `enough` is true.
 fn list(
     source: &dyn DatasetSource,
     directory: &[u8],

@@ -15,7 +15,7 @@ use base::error::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::ControlFlow;
 
-/// Words in names of directories and files that denote a split, with the split.
+/// Maps words in the names of directories and files to the split that they denote.
 const WORDS: &[(&str, &str)] = &[
     ("train", "train"),
     ("training", "train"),
@@ -35,15 +35,12 @@ const DATA: &str = "data";
 /// The directories in a cache of the Hugging Face hub. The cache holds whole repositories with all their versions.
 const HUB_CACHE: [&[u8]; 2] = [b"blobs", b"snapshots"];
 
-/// The shards of a split.
 pub(super) struct ChosenSplit {
     pub(super) layout: Layout,
     pub(super) layout_impl: &'static dyn ShardLayout,
-    /// The name of the split; `None` if the dataset has no splits.
     pub(super) name: Option<String>,
     /// The names of the shards, sorted.
     pub(super) shards: Vec<Vec<u8>>,
-    /// What was skipped in the searched directories.
     pub(super) notes: Notes,
 }
 
@@ -59,8 +56,8 @@ pub(super) fn may_have_files(directories: &[Vec<u8>], has_card: bool) -> bool {
     has_card || directories.iter().any(is_of_split)
 }
 
-/// The shards of the split `asked`, or of the only split. `flat` are the shards in the root, all of one layout. Without
-/// them, all directories below the root are searched. `None` if there are no shards.
+/// The shards of the split `asked`, or of the only split; `None` if there are no shards. `flat` has the shards in the
+/// root, all of one layout. Without `flat`, all directories below the root are searched.
 pub(super) fn choose(
     source: &dyn DatasetSource,
     flat: Option<DetectedShards>,
@@ -102,7 +99,6 @@ pub(super) fn choose(
     Ok(Some(ChosenSplit { layout, layout_impl, name, shards, notes }))
 }
 
-/// The requested split, or the only split.
 fn select_split(
     source: &dyn DatasetSource,
     mut files: FilesBySplit,
@@ -128,20 +124,17 @@ fn select_split(
     }
 }
 
-/// The name of a requested split for messages, truncated if it is long.
 pub(super) fn quoted(asked: &str) -> String {
     let (start, more): (String, _) = (asked.chars().take(80).collect(), asked.chars().nth(80).is_some());
     format!("{start:?}{}", if more { "..." } else { "" })
 }
 
-/// The error if a split is requested, but file names show no splits.
 pub(super) fn no_splits_error(source: &dyn DatasetSource, asked: &str) -> Error {
     let root = source.path(&[]);
     let message = format!("is {}, but {} has no splits: omit split", quoted(asked), root.display());
     Error::config("split", message)
 }
 
-/// The error if directories are splits and no split is chosen.
 pub(super) fn directories_error(
     source: &dyn DatasetSource,
     layout: Layout,
@@ -173,7 +166,7 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// The configuration in a README. Of several configurations, the default.
+/// The configuration in the README, or the default one if the README has several.
 fn chosen_config(source: &dyn DatasetSource) -> Result<Option<CardConfig>> {
     let Some(file) = open_optional(source, CARD.as_bytes())? else { return Ok(None) };
     let readme = read_beginning(source, CARD.as_bytes(), &file, dataset_card::LARGEST_CARD)?;
@@ -234,7 +227,8 @@ fn files_below(source: &dyn DatasetSource, notes: &mut Notes, cancel: &Cancel) -
     Ok(files)
 }
 
-/// The shards among the files, of a layout that can have splits; `None` if there are none.
+/// The shards in `files`, with their layout, which must be one that can have splits; `None` if there are no such
+/// shards.
 fn of_one_layout(
     source: &dyn DatasetSource,
     files: Vec<Vec<u8>>,
@@ -270,7 +264,6 @@ fn of_one_layout(
     Ok(found)
 }
 
-/// Assigns the files to splits by the patterns of a README.
 fn by_patterns(source: &dyn DatasetSource, config: &CardConfig, files: Vec<Vec<u8>>) -> Result<FilesBySplit> {
     let mut splits = FilesBySplit::new();
     for (split, patterns) in &config.splits {
@@ -292,7 +285,6 @@ fn by_patterns(source: &dyn DatasetSource, config: &CardConfig, files: Vec<Vec<u
     Ok(splits)
 }
 
-/// Assigns the files to splits by their names.
 fn by_names(source: &dyn DatasetSource, files: Vec<Vec<u8>>) -> Result<FilesBySplit> {
     let mut splits = FilesBySplit::new();
     let mut parents: BTreeMap<Option<String>, BTreeSet<String>> = BTreeMap::new();
@@ -320,8 +312,8 @@ fn by_names(source: &dyn DatasetSource, files: Vec<Vec<u8>>) -> Result<FilesBySp
     Ok(splits)
 }
 
-/// The split that a path denotes by the name of a directory, by `data/SPLIT-00000-of-00002`, or by a word in the file
-/// name.
+/// Returns the split that a path denotes: by the name of a directory, by `data/SPLIT-00000-of-00002`, or by a word in
+/// the file name.
 fn split_of_path(path: &str) -> Option<String> {
     let (directories, file) = path.rsplit_once('/').unwrap_or(("", path));
     let by_directory = directories.split('/').find_map(split_word).map(str::to_owned);
@@ -337,7 +329,8 @@ fn split_of_path(path: &str) -> Option<String> {
     by_directory.or_else(sharded).or_else(|| split_word(file).map(str::to_owned))
 }
 
-/// The directory that contains the files of all splits, derived from the path of one file.
+/// Returns the directory of a file without the components that denote a split. It must be the same for all files of a
+/// split.
 fn common_directory(path: &str) -> String {
     let (directories, _) = path.rsplit_once('/').unwrap_or(("", path));
     let parts: Vec<&str> = directories.split('/').filter(|part| split_word(part).is_none()).collect();
@@ -362,7 +355,6 @@ fn parts(name: &str) -> impl Iterator<Item = &str> {
     name.split(|c: char| matches!(c, '-' | '.' | '_' | ' ') || c.is_ascii_digit())
 }
 
-/// The split that a word in a name denotes.
 fn split_word(name: &str) -> Option<&'static str> {
     parts(name).find_map(|part| WORDS.iter().find(|(word, _)| *word == part).map(|(_, split)| *split))
 }

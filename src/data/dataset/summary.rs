@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 pub enum IndexOrigin {
     /// The index was loaded from a file that an earlier start wrote.
     Loaded,
-    /// The index was built now. The item is the reason: no index existed, a rebuild was requested, or the old index was
-    /// not usable.
+    /// The index was built now. The string is the reason: no index existed, a rebuild was requested, or the old index
+    /// was not usable.
     Built(String),
 }
 
@@ -52,7 +52,7 @@ pub struct Notes {
     /// Whether every stem of the shards is a sample, with or without an image.
     #[serde(default)]
     pub every_stem: bool,
-    /// The columns of tables of which the index keeps all strings.
+    /// The columns of tables from which the index keeps all strings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept_texts: Vec<String>,
     /// The label column of a table; in tar shards, the member or key that the user named as the label.
@@ -102,7 +102,6 @@ pub struct Notes {
 pub struct LabelFault {
     /// The path of the shard, relative to the root; empty if the root itself is the shard.
     shard: String,
-    /// The message about the shard's first sample without a usable label.
     message: String,
 }
 
@@ -111,14 +110,14 @@ impl LabelFault {
         Self { shard: String::from_utf8_lossy(shard).into_owned(), message }
     }
 
-    /// Converts the fault for the packed copy of the dataset, which has other shards.
+    /// Converts the fault for a packed dataset, where the shards of the source no longer exist: moves the name of the
+    /// shard into the message.
     pub(super) fn of_packed(self) -> Self {
         let Self { shard, message } = self;
         let place = if shard.is_empty() { String::new() } else { format!("{shard} in the source: ") };
         Self { shard: String::new(), message: format!("{place}{message}") }
     }
 
-    /// Whether the fault is in this shard.
     pub(super) fn is_of(&self, shard: &[u8]) -> bool {
         self.shard == String::from_utf8_lossy(shard)
     }
@@ -128,26 +127,21 @@ impl LabelFault {
         &self.message
     }
 
-    /// The error for a loader that needs labels of the dataset at `root`.
     pub(super) fn error(&self, root: &Path) -> Error {
         let shard = if self.shard.is_empty() { root.to_path_buf() } else { root.join(&self.shard) };
         Error::dataset(shard, self.message.clone())
     }
 }
 
-/// Maximum number of reasons that a message lists.
 const REASONS_NAMED: usize = 5;
-/// Maximum size of an example in a message, in bytes.
 const LONGEST_EXAMPLE: usize = 120;
 
 impl Notes {
-    /// Counts one skipped item.
     pub(super) fn skip(&mut self, what: SkipReason, example: impl FnOnce() -> String) {
         let skipped = || Skipped { count: 0, example: example(), loss: what.loss() };
         self.skipped.entry(what.text().into_owned()).or_insert_with(skipped).count += 1;
     }
 
-    /// Counts several skipped items.
     pub(super) fn skip_all(&mut self, what: SkipReason, count: u64, example: impl FnOnce() -> String) {
         if count > 0 {
             self.skip(what, example);
@@ -160,7 +154,6 @@ impl Notes {
         self.ambiguous = Some(self.ambiguous.take().map_or(stem.clone(), |known| known.min(stem)));
     }
 
-    /// The message `missing`, followed by a list of the skipped files.
     pub(super) fn explain(&self, missing: &str) -> String {
         match named(self.skipped.iter()) {
             found if found.is_empty() => missing.to_owned(),
@@ -168,9 +161,9 @@ impl Notes {
         }
     }
 
-    /// Reports to the user which files of the dataset at `root` are not read. With `just_indexed`, this includes
-    /// unusable labels, even if no labels are needed. With `labels` (the dataset's own labels are needed), this
-    /// includes tables that possibly hold labels.
+    /// Reports to the user which files of the dataset at `root` are not read. If `just_indexed`, also reports labels
+    /// that cannot be used, even if no labels are needed. If `labels` (the dataset's own labels are needed), also
+    /// reports tables that possibly hold labels.
     pub(super) fn notify(&self, root: &Path, just_indexed: bool, labels: bool, notices: &Notices) {
         let of = |wanted| named(self.skipped.iter().filter(move |(_, skipped)| skipped.loss == wanted));
         let root = root.display();
@@ -225,7 +218,8 @@ impl Notes {
         }
     }
 
-    /// Adds the findings of another thread. The example that is kept does not depend on the order of the threads.
+    /// Adds the notes of another thread. For each reason, the example that is kept does not depend on the order of the
+    /// threads.
     pub(super) fn absorb(&mut self, other: Self) {
         for (reason, more) in other.skipped {
             let skipped = self.skipped.entry(reason).or_insert_with(|| Skipped {
@@ -274,7 +268,6 @@ fn named<'a>(skipped: impl Iterator<Item = (&'a String, &'a Skipped)>) -> String
     names.join("; ")
 }
 
-/// The name, truncated in the middle if it is long.
 fn shortened(name: &str) -> String {
     if name.len() <= LONGEST_EXAMPLE {
         return name.to_owned();
@@ -295,7 +288,6 @@ pub struct SampleBytes {
 }
 
 impl SampleBytes {
-    /// Summarises samples with these sizes in bytes.
     pub(super) fn of(samples: impl Iterator<Item = u64>) -> Self {
         samples.fold(Self::default(), |Self { total_bytes, largest }, bytes| Self {
             total_bytes: total_bytes + bytes,
@@ -417,7 +409,6 @@ impl DatasetPart {
     }
 }
 
-/// Parses the class names in the section of classes.
 pub(super) fn class_names(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut names = Vec::new();
     while let Some((length, rest)) = bytes.split_first_chunk() {

@@ -19,7 +19,7 @@ use base::error::{Error, Result};
 use named::{compressed, named, nested, single};
 use root::{RootListing, list_root};
 
-/// The layout of a dataset, and the directories or shards to index.
+/// The result of the detection: the layout of a dataset, and the directories or shards to index.
 pub(super) struct Survey {
     pub(super) layout: Layout,
     /// The class directories. If there are no classes, all files below the root have class 0.
@@ -27,18 +27,13 @@ pub(super) struct Survey {
     /// The names of the shards; one empty name if the root itself is the shard.
     pub(super) shards: Vec<Vec<u8>>,
     pub(super) notes: Notes,
-    /// The error message if no sample is found.
     pub(super) empty_message: String,
-    /// The manifest, if the dataset is packed.
     pub(super) packed: Option<PackedManifest>,
-    /// The split to which the shards belong.
     split: Option<String>,
 }
 
-/// Shards of one layout, with the implementation of this layout.
 pub(super) type DetectedShards = (Layout, &'static dyn ShardLayout, Vec<Vec<u8>>);
 
-/// Message for a root that holds no known dataset.
 const NO_DATASET: &str = "\
     holds no dataset: no class directories (root/class/image.jpg), no images, no shards (.tar, .tar.gz, .tar.zst, \
     .tfrecord, .parquet, .arrow), no index.json of MDS, no state.json of save_to_disk, and nothing that foreload pack \
@@ -52,7 +47,6 @@ const DESCRIPTIONS: &[&str] = &[
 /// Suffixes of shards that are compressed as a whole.
 const COMPRESSED: &[&str] = &[".gz", ".zst", ".zstd", ".zlib", ".bz2", ".xz", ".lz4", ".sz", ".snappy", ".Z"];
 
-/// Surveys the root of `source`, or the split `split` in it.
 pub(super) fn survey(
     source: &dyn DatasetSource,
     contents: Contents,
@@ -130,7 +124,6 @@ fn whole(
 }
 
 impl Survey {
-    /// The survey of a dataset with these shards.
     fn of_shards(layout: Layout, layout_impl: &dyn ShardLayout, shards: Vec<Vec<u8>>, notes: Notes) -> Self {
         Self {
             layout,
@@ -143,8 +136,8 @@ impl Survey {
         }
     }
 
-    /// The survey of shards that were found by their names. Missing shards are recorded, but are not an error, because
-    /// a part of the dataset can be selected on purpose.
+    /// Makes the survey of shards that were found by listing. Missing shards are only recorded, because a user can
+    /// select a part of the dataset on purpose.
     fn of_found(
         layout: Layout,
         layout_impl: &dyn ShardLayout,
@@ -155,7 +148,6 @@ impl Survey {
         Self::of_shards(layout, layout_impl, shards, notes)
     }
 
-    /// The survey of a split.
     fn of_split(split: ChosenSplit, mut notes: Notes) -> Self {
         notes.absorb(split.notes);
         Self { split: split.name, ..Self::of_found(split.layout, split.layout_impl, split.shards, notes) }
@@ -244,7 +236,6 @@ fn images(
     Ok(Survey::of_found(layout, layout_impl, found.shards, found.notes))
 }
 
-/// Surveys a root whose shards are not tars.
 fn other_shards(
     source: &dyn DatasetSource,
     (layout, layout_impl, shards): DetectedShards,
@@ -310,7 +301,6 @@ fn files(
     let classes = if has_files { Vec::new() } else { directories };
     split_directories::refuse(source, &classes, None, split, Contents::Files, cancel)?;
     if classes.is_empty() {
-        // The root is walked later like any directory. That walk records the skipped files.
         notes = Notes { unlabeled: true, ..Notes::default() };
     }
     let empty_message = "holds no file".to_owned();
@@ -326,8 +316,8 @@ fn files(
 }
 
 impl RootListing {
-    /// Whether the directories are classes. If there are shards next to the directories, the contents decide:
-    /// directories or shards without images are skipped. Images in both directories and shards are an error.
+    /// Whether the directories in the root are classes. If the root also has shards, this depends on where images are:
+    /// directories or shards without images are skipped. Images in both are an error.
     fn directories_are_classes(
         &mut self,
         source: &dyn DatasetSource,
@@ -363,7 +353,7 @@ impl RootListing {
         Ok(true)
     }
 
-    /// The chosen split, if shards are in directories that hold no images, and the root has no shards.
+    /// Returns the chosen split, if all shards are in directories and these directories hold no images.
     fn splits_below(
         &mut self,
         source: &dyn DatasetSource,

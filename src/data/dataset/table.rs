@@ -32,7 +32,6 @@ pub struct TableColumn {
 }
 
 impl TableColumn {
-    /// Whether the column has the null type.
     pub(super) fn is_nothing(&self) -> bool {
         matches!(&self.cells, TableCells::Refused(reason) if reason == NULL_TYPE)
     }

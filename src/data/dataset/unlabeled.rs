@@ -7,11 +7,8 @@ use base::error::{Error, Result};
 use base::names::NamedValue;
 use std::borrow::Cow;
 
-/// Maximum number of columns or members that a message lists.
 const NAMED: usize = 12;
-/// Maximum size of a name in a message, in bytes.
 const LONGEST: usize = 60;
-/// Reason why a table has no labels, if no column has both the usual name and a suitable type.
 const NONE_USUAL: &str =
     "none with a usual name such as \"label\" or \"class\" has class numbers or class names";
 
@@ -61,7 +58,6 @@ impl DatasetPart {
         Err(Error::config("label", message))
     }
 
-    /// Advice on how to add labels, for a dataset without labels.
     pub(super) fn to_label(&self) -> String {
         let layout = self.notes.packed_of.unwrap_or(self.layout());
         if layout.is_table() {
@@ -93,7 +89,6 @@ impl DatasetPart {
         }
     }
 
-    /// Whether images are the only members of samples in tars.
     fn has_images_alone(&self) -> bool {
         self.keys().iter().all(|key| FieldKind::of_key(key) == FieldKind::Image)
     }
@@ -106,13 +101,12 @@ impl DatasetPart {
         (!reasons.is_empty()).then(|| reasons.join(", "))
     }
 
-    /// The column with the name of a label but without values; `None` if samples have labels.
+    /// The column that has the usual name of a label but no values; `None` if samples have labels.
     fn empty_label(&self) -> Option<&String> {
         let is_empty = self.notes.unlabeled && self.notes.label_fault.is_none();
         self.notes.label_column.as_ref().filter(|_| is_empty && self.is_table())
     }
 
-    /// The columns or members of the samples.
     fn sample_fields(&self) -> Vec<SampleField> {
         if !self.is_table() && self.notes.packed_of.is_none_or(|layout| !layout.is_table()) {
             let member = |name| SampleField { name, values: DescribedValues::Unknown };
@@ -130,7 +124,6 @@ impl DatasetPart {
         fields.collect()
     }
 
-    /// The columns or members of the samples, as a phrase.
     fn described(&self) -> String {
         let fields = self.sample_fields();
         let mut names: Vec<String> = fields.iter().take(NAMED).map(SampleField::in_words).collect();
@@ -143,7 +136,6 @@ impl DatasetPart {
     /// A column that is possibly meant as the label: a column with a likely name, or else a column of integers.
     fn likely_label(&self) -> Option<String> {
         let fields = self.sample_fields();
-        // These columns were tried and gave no labels.
         let tried = &[self.empty_label(), self.label_asked.as_ref()];
         let holding = |hold: fn(&DescribedValues) -> bool| {
             let names = fields.iter().filter(move |field| hold(&field.values)).map(|field| &field.name);
@@ -180,14 +172,12 @@ impl DatasetPart {
     }
 }
 
-/// A column or member of the samples.
 struct SampleField {
     name: String,
     values: DescribedValues,
 }
 
 impl SampleField {
-    /// The name of the field, and the kind of its values if this is known.
     fn in_words(&self) -> String {
         let name = shortened(&self.name);
         let words: Cow<'_, str> = match &self.values {
@@ -202,13 +192,10 @@ impl SampleField {
     }
 }
 
-/// The values of a field, for a description.
 enum DescribedValues {
     /// A member. The index does not contain its values.
     Unknown,
-    /// A column that is stored in the index.
     Column(CellType),
-    /// Bytes that are stored in the shards.
     Bytes(FieldKind),
 }
 
@@ -226,7 +213,6 @@ impl DescribedValues {
     }
 }
 
-/// A name, truncated if it is long.
 fn shortened(name: &str) -> String {
     if name.len() <= LONGEST {
         return name.to_owned();

@@ -5,23 +5,17 @@ use ruzstd::decoding::StreamingDecoder;
 use ruzstd::decoding::errors::FrameDecoderError;
 use std::io::Read;
 
-/// Maximum size of a block after decompression, in bytes.
 pub(super) const LARGEST_BLOCK: u64 = 256 << 20;
 
-/// Codec of a compressed block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BlockCodec {
     /// Snappy's raw format.
     Snappy,
-    /// Gzip members.
     Gzip,
-    /// Zstd frames.
     Zstd,
     /// An LZ4 block (without a frame).
     Lz4Block,
-    /// An LZ4 frame.
     Lz4Frame,
-    /// A zlib stream.
     Zlib,
 }
 
@@ -30,17 +24,14 @@ impl BlockCodec {
     const NUMBERED: [Self; 6] =
         [Self::Snappy, Self::Gzip, Self::Zstd, Self::Lz4Block, Self::Lz4Frame, Self::Zlib];
 
-    /// The id of the codec in index files.
     pub(super) fn number(self) -> u32 {
         Self::NUMBERED.iter().position(|&codec| codec == self).unwrap_or_default() as u32
     }
 
-    /// The codec with this id; `None` if the id is unknown.
     pub(super) fn numbered(number: u32) -> Option<Self> {
         Self::NUMBERED.get(number as usize).copied()
     }
 
-    /// The name of the codec in messages.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Snappy => "snappy",
@@ -64,14 +55,10 @@ impl BlockCodec {
     }
 }
 
-/// A compressed block in a shard.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BlockSource {
-    /// The offset of the block's first byte in the shard.
     pub(super) offset: u64,
-    /// The size of the block after decompression, in bytes.
     pub(super) unpacked: u64,
-    /// The codec of the block.
     pub(super) codec: BlockCodec,
 }
 
@@ -159,7 +146,6 @@ pub(super) fn unpack_all(codec: BlockCodec, packed: &[u8]) -> Result<Vec<u8>, St
     Ok(unpacked)
 }
 
-/// Reason why bytes cannot be decompressed.
 enum UnpackFault {
     Damaged(String),
     /// A zstd frame needs a window (earlier output that is kept) of this many bytes, which is more than allowed.

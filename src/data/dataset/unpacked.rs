@@ -81,7 +81,6 @@ enum HeldBlock {
 }
 
 impl BlockState {
-    /// Returns the block if it is cached, and marks it as used now.
     fn find(&mut self, key: BlockKey) -> Option<Arc<Vec<u8>>> {
         self.clock += 1;
         let Some(HeldBlock::Cached { bytes, used }) = self.blocks.get_mut(&key) else { return None };
@@ -91,7 +90,6 @@ impl BlockState {
         Some(bytes.clone())
     }
 
-    /// Adds a block to the cache, and evicts the least recently used blocks.
     fn keep(&mut self, key: BlockKey, bytes: &Arc<Vec<u8>>) {
         self.clock += 1;
         self.cached_bytes += bytes.len() as u64;

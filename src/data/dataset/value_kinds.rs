@@ -6,17 +6,13 @@ use super::kind::image_extension;
 use super::table::CellExtent;
 use crate::source::{Malformed, ReadAt, Window};
 
-/// The number of bytes of a value that are examined.
 pub(super) const HEAD: u64 = 64;
 
-/// Counts of the kinds of the values that were examined.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ValueKinds {
     /// The number of examined values that are not empty.
     looked_at: u64,
-    /// The number of these values that begin like an image.
     images: u64,
-    /// The number of these values that begin like a text.
     texts: u64,
 }
 
@@ -57,7 +53,6 @@ impl ValueKinds {
 }
 
 impl ValueKinds {
-    /// The kind of the values in a column of bytes: image or bytes.
     pub(super) fn kind_of_bytes(self) -> FieldKind {
         if self.kind() == FieldKind::Image { FieldKind::Image } else { FieldKind::Bytes }
     }

@@ -10,17 +10,13 @@ use std::sync::{Condvar, Mutex, PoisonError};
 /// are counted. A single larger shard is parsed alone.
 const MAX_AT_ONCE: u64 = 1 << 30;
 
-/// Maximum number of skippable zstd frames before the first frame with contents.
 const MAX_SKIPPED: u32 = 16;
 
-/// The total size in bytes of the shards that are being parsed.
 static RESERVED_BYTES: (Mutex<u64>, Condvar) = (Mutex::new(0), Condvar::new());
 
-/// Memory that is reserved for parsing a shard. Dropping this guard releases the memory.
 struct ReservedMemory(u64);
 
 impl ReservedMemory {
-    /// Waits until this many bytes can be reserved for a shard.
     fn take(bytes: u64) -> Self {
         let (reserved, changed) = &RESERVED_BYTES;
         let mut reserved = reserved.lock().unwrap_or_else(PoisonError::into_inner);
@@ -31,7 +27,6 @@ impl ReservedMemory {
         Self(bytes)
     }
 
-    /// Releases the memory beyond this many bytes.
     fn shrink(&mut self, bytes: u64) {
         let (reserved, changed) = &RESERVED_BYTES;
         let less = self.0.saturating_sub(bytes);
@@ -49,10 +44,8 @@ impl Drop for ReservedMemory {
     }
 }
 
-/// A shard whose file is compressed as a whole, with its compressed and its decompressed bytes.
 pub(super) struct UnpackedShard {
     bytes: Vec<u8>,
-    /// The compressed bytes of the shard.
     packed: Vec<u8>,
     codec: BlockCodec,
     _memory: ReservedMemory,
@@ -124,12 +117,12 @@ impl UnpackedShard {
         Ok(Self { bytes, packed, codec, _memory: memory })
     }
 
-    /// The decompressed bytes of the shard.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The contents of the shard. `parse` gets the decompressed bytes.
+    /// Parses the decompressed shard with `parse`, and converts offsets in the result to addresses in the compressed
+    /// block.
     ///
     /// # Errors
     /// The errors of `parse`.

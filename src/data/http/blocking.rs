@@ -18,13 +18,12 @@ use tokio::time::timeout;
 /// Maximum number of idle clients that are kept, because each of them holds file descriptors.
 const MAX_IDLE_CLIENTS: usize = 4;
 
-/// Maximum duration of one step of a request.
+/// Maximum time until the headers of a response arrive, and until the next bytes of its body arrive.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Interval at which [`WaitControl`] is asked whether to keep waiting.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A client for any number of threads.
+/// An HTTP client that any number of threads can use at the same time.
 #[derive(Default)]
 pub struct BlockingHttp {
     idle: Mutex<Vec<PooledClient>>,
@@ -66,7 +65,6 @@ impl RequestCounts {
     }
 }
 
-/// A runtime and a client for one request at a time.
 struct PooledClient {
     /// Id of the process that made this client. A forked child has the same sockets and must not use them.
     process: u32,
@@ -165,7 +163,7 @@ impl BlockingHttp {
         *self.request_counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the counts of requests.
+    /// Calls `count` to change the counts of requests.
     pub fn count(&self, count: impl FnOnce(&mut RequestCounts)) {
         count(&mut self.request_counts.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -215,7 +213,6 @@ impl BlockingHttp {
     }
 }
 
-/// Waits for `work` until it is done or the watch ends the wait.
 async fn watched<T>(watch: &dyn WaitControl, work: impl Future<Output = T>) -> Result<T, HttpFailure> {
     let (mut work, begun) = (pin!(work), Instant::now());
     loop {

@@ -22,7 +22,6 @@ use tokio::time::timeout;
 use tokio_rustls::rustls::Error as TlsError;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-/// Maximum number of redirects that are followed.
 const REDIRECTS: usize = 5;
 /// Longest body, in bytes, that is read only so that its connection can be kept.
 const MAX_DRAINED_BODY: usize = 64 << 10;
@@ -73,7 +72,7 @@ pub struct HttpClient {
 
 type IdleConnections = HashMap<(Arc<Origin>, AddressPolicy), Vec<OpenConnection>>;
 
-/// An open connection, and the form that requests on it must have.
+/// An open connection. The form of requests on it depends on `proxy`.
 pub(super) struct OpenConnection {
     http: HttpConnection,
     address_policy: AddressPolicy,
@@ -228,7 +227,6 @@ impl OpenResponse<'_> {
                 timeout(patience, self.body.frame()).await.map_err(|_| HttpFailure::Stalled(patience))?;
             match frame {
                 None => return Ok(None),
-                // Trailers are ignored.
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(bytes) if !bytes.is_empty() => return Ok(Some(bytes)),
                     _ => {}
@@ -283,12 +281,11 @@ impl OpenResponse<'_> {
     }
 }
 
-/// Returns the body's length according to `headers`.
 pub(super) fn length_of(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Returns how long the server asks to wait before a retry. The header contains a number of seconds, or a date.
+/// Returns how long the server asks to wait before a retry. The header `Retry-After` contains seconds, or a date.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let asked = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = asked.parse() {
@@ -356,7 +353,6 @@ async fn connect_to(host: &str, port: u16, address_policy: AddressPolicy) -> Res
     })
 }
 
-/// Returns the failure for a host that cannot be resolved.
 fn unknown(host: &str, error: &std::io::Error) -> HttpFailure {
     let text = format!("the host {host} cannot be resolved: {error}");
     if error.to_string().contains("emporary") { HttpFailure::Broken(text) } else { HttpFailure::Final(text) }
@@ -433,7 +429,6 @@ async fn encrypted<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     })
 }
 
-/// Fails for an address that a request must not connect to.
 fn check_address(address_policy: AddressPolicy, address: IpAddr) -> Result<(), HttpFailure> {
     let refused = |what| {
         let why = format!("leads to {address}, {what}, which redirects and manifests must not do");
@@ -442,7 +437,6 @@ fn check_address(address_policy: AddressPolicy, address: IpAddr) -> Result<(), H
     address_policy.refusal(address).map_or(Ok(()), |what| Err(refused(what)))
 }
 
-/// Converts an error of the HTTP library.
 fn broken(error: &hyper::Error) -> HttpFailure {
     let what = if error.is_incomplete_message() {
         "the connection broke in the middle of the answer".to_owned()

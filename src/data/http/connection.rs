@@ -14,7 +14,6 @@ use tokio::task::AbortHandle;
 /// measurable.
 const READ_BUFFER: usize = 64 << 10;
 
-/// Maximum number of headers of a response.
 const HEADERS: usize = 64;
 
 /// A request with its complete body, which may be empty.

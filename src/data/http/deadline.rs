@@ -1,8 +1,8 @@
 //! How long to wait for a peer's response, derived from earlier responses. Pure.
 //!
 //! The duration of a read has two parts. The first is the transfer of its bytes and of all bytes requested before them,
-//! at the recent transfer rate of the peer. The second is the latency: the remaining time. A deadline allows a multiple
-//! of both parts.
+//! at the recent transfer rate of the peer. The second is the latency: the rest of the duration. A deadline allows a
+//! multiple of both parts.
 
 use base::trace::Histogram;
 use std::time::{Duration, Instant};
@@ -86,11 +86,10 @@ pub enum ReadEnd {
 /// The deadlines of reads from one peer.
 pub struct RequestDeadline {
     limits: DeadlineLimits,
-    /// Allowed latency.
+    /// Latency that deadlines allow at present.
     latency: Duration,
     /// 99th percentile of the latency; `None` before the first measurement.
     usual: Option<Duration>,
-    /// Usual transfer rate in bytes per second.
     rate: f64,
     recent: ResponseWindow,
     before: ResponseWindow,
@@ -213,7 +212,6 @@ mod tests {
         slowest: 100_000_000,
     };
 
-    /// A clock that the test sets, and the deadlines under test.
     struct World {
         now: Instant,
         deadline: RequestDeadline,
@@ -287,7 +285,6 @@ mod tests {
         for _ in 0..40 {
             let reads: Vec<_> = (0..16).map(|_| world.deadline.post(8_000_000, world.now)).collect();
             for read in reads {
-                // The bytes of the reads arrive one after another, at 110 MB/s.
                 world.now += Duration::from_secs_f64(8.0 / 110.0);
                 assert!(world.now < read.deadline);
                 world.deadline.end(&read, ReadEnd::Arrived, world.now);

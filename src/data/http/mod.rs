@@ -1,4 +1,4 @@
-//! HTTP client code that peers and dataset servers share.
+//! HTTP code that the peer network and the clients of dataset servers share.
 //!
 //! - For both: a thread with a runtime, connections, the TLS provider, deadlines, retries.
 //! - For peers: tokens and pinned certificates, by which the nodes of a job authenticate each other.

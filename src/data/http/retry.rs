@@ -4,11 +4,10 @@ use super::failure::{HttpFailure, RequestError};
 use base::rng::{RandomKey, RandomStream, Use};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Maximum number of tries of one request.
 const MAX_TRIES: u32 = 8;
 /// Maximum pause after the first failure. Each further failure doubles this limit.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// Maximum pause in general. A server may ask for a longer one.
+/// Upper limit of the pauses. A server may ask for a longer pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Maximum pause that a server may ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);

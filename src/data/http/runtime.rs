@@ -12,7 +12,6 @@ use tokio::sync::oneshot;
 /// no processor time, `drop` leaves it running.
 const DROP_LIMIT: Duration = Duration::from_millis(800);
 
-/// Maximum number of extra threads for blocking calls. They end after some idle time.
 const BLOCKING_THREADS: usize = 2;
 
 /// A thread with a runtime and all futures that were spawned on it. Dropping this value ends the thread and the

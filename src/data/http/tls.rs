@@ -6,7 +6,6 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// Returns the cryptography provider of all TLS in this crate.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
@@ -17,7 +16,7 @@ pub fn install_default_provider() {
     let _ = ring::default_provider().install_default();
 }
 
-/// Values of the variables that say where trusted certificates are.
+/// Values of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
 type TrustVariables = [Option<OsString>; 2];
 
 /// The connector that was made last, and the variables that it was made for. It is cached because loading certificates

@@ -23,14 +23,11 @@ const URL_ESCAPES: &AsciiSet = &CONTROLS
     .add(b'\\')
     .add(b'^');
 
-/// Characters to percent-encode in a file name.
 const NAME_ESCAPES: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'=').remove(b',');
 
-/// Scheme, host and port of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Origin {
-    /// Whether the scheme is HTTPS.
     pub(super) secure: bool,
     /// Host in lower case; an IPv6 address in brackets.
     pub(super) host: String,
@@ -64,7 +61,6 @@ impl fmt::Display for Origin {
 #[derive(Clone, PartialEq, Eq)]
 pub struct HttpUrl {
     pub(super) origin: Arc<Origin>,
-    /// Path, percent-encoded, with its leading slash.
     path: String,
     /// Text after the question mark, which may be a signature.
     query: Option<String>,
@@ -255,7 +251,6 @@ impl HttpUrl {
         (!naming.is_empty()).then(|| naming.join("&"))
     }
 
-    /// Returns path and query, as a request line contains them.
     pub(super) fn request_path(&self) -> String {
         match &self.query {
             Some(query) => format!("{}?{query}", self.path),

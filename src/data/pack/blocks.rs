@@ -12,7 +12,8 @@ use std::sync::Arc;
 /// larger, that sample may exceed the limit.
 const MAX_HELD: u64 = 1 << 30;
 
-/// Key in place of a column for members of a tar shard and for records. All bytes of such a sample are in one block.
+/// The key in [`ColumnBlocks`] for a sample of a tar shard and for a record, which have no columns. All their bytes are
+/// in one block.
 pub(super) const NO_COLUMN: u32 = 0;
 
 /// Decompressed blocks of a shard that a thread holds: for each column, the block that was read last.
@@ -20,15 +21,14 @@ pub(super) const NO_COLUMN: u32 = 0;
 pub(super) struct ColumnBlocks(BTreeMap<u32, (FileBlock, Arc<Vec<u8>>)>);
 
 impl ColumnBlocks {
-    /// Appends the bytes at `extent` to `bytes`, if the held block of this column contains them. Returns whether it
-    /// does.
+    /// Appends the bytes at `extent` to `bytes`, if the block that is held for this column contains them. Returns
+    /// whether the block contains them.
     pub(super) fn read(&self, column: u32, extent: Extent, bytes: &mut Vec<u8>) -> bool {
         let held = self.0.get(&column);
         let found = held.and_then(|(block, unpacked)| unpacked.get(block.range(extent)?));
         found.map(|found| bytes.extend_from_slice(found)).is_some()
     }
 
-    /// Returns the number of bytes of the blocks.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> u64 {
         let blocks: BTreeMap<u64, u64> =
@@ -72,13 +72,12 @@ pub(super) fn threads(index: &DatasetIndex, table: &PackedColumns, threads: usiz
     if index.has_blocks() { fitting(most_held(index, table), threads) } else { threads }
 }
 
-/// Returns how many of `threads` fit into memory if each holds `held` bytes. At least 1.
 fn fitting(held: u64, threads: usize) -> usize {
     let most = usize::try_from(MAX_HELD / held.max(1)).unwrap_or(usize::MAX);
     threads.min(most.max(1))
 }
 
-/// Returns the maximum number of bytes that [`ColumnBlocks`] holds at any time.
+/// Returns the maximum number of bytes that the [`ColumnBlocks`] of one thread hold.
 fn most_held(index: &DatasetIndex, table: &PackedColumns) -> u64 {
     let (mut most, mut shard) = (0, None);
     let mut held: BTreeMap<u32, FileBlock> = BTreeMap::new();

@@ -11,8 +11,8 @@ use base::error::{Error, Result};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// Returns the manifest of an existing packed dataset, if it was packed from this source and nothing has changed since
-/// then. Reads only the footers of the shards. Image checksums are checked when images are read.
+/// Returns the manifest of an existing packed dataset, if it was packed from this source and neither has changed since.
+/// Reads only the footers of the shards. Image checksums are checked when images are read.
 ///
 /// # Errors
 /// [`Error::Dataset`] if the dataset was packed from another source, if files of the source were written since then,
@@ -39,8 +39,8 @@ pub(super) fn finished(
     Ok(manifest)
 }
 
-/// Fails if a shard is incomplete, or if its source files were written after the shard was made. `shards` are the
-/// samples of each shard. `look(i)` checks shard `i`, and returns the digest of its source stamps, if known.
+/// Fails if a shard is incomplete, or if a source file was written after the shard was made. `shards` has the samples
+/// of each shard. `look(i)` checks shard `i`, and returns the digest of its source stamps, if it is known.
 ///
 /// # Errors
 /// [`Error::Dataset`] for such shards, [`Error::Io`] if a file of the source cannot be inspected.

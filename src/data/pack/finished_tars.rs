@@ -11,28 +11,24 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::ops::Range;
 
-/// An existing tar shard.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct FinishedTar {
-    /// Size in bytes.
     pub(super) bytes: u64,
     /// Digest of the source files' stamps, in hexadecimal.
     pub(super) stamps: String,
 }
 
-/// Contents of the file [`TARS_MARKER_FILE`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct FinishedTars {
     /// The source of the shards, and the options for making them.
     #[serde(flatten)]
     pub(super) record: PackingRecord,
-    /// Shards in order.
     pub(super) shards: Vec<FinishedTar>,
 }
 
 impl FinishedTars {
-    /// Reads the file in the directory of `options`, and checks the shards against `record`, these samples and
-    /// `classes`. Also checks that neither the shards nor the dataset have changed after packing.
+    /// Reads the file in the directory of `options`. Checks that the shards match `record`, `shards` (the samples of
+    /// each shard) and `classes`, and that neither the shards nor the source have changed after packing.
     ///
     /// # Errors
     /// [`Error::Dataset`] for shards of another source or with other options, for incomplete shards, and if files of

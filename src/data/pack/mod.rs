@@ -86,7 +86,6 @@ impl PackedAs {
         }
     }
 
-    /// Whether `name` is a name that packing gives to its files.
     fn is_own(self, name: &[u8]) -> bool {
         match self {
             Self::Packed => is_shard_name(name),
@@ -113,7 +112,7 @@ pub struct PackOptions {
 }
 
 impl PackOptions {
-    /// Limits the number of threads, so that the decompressed blocks that they hold fit into memory.
+    /// Returns these options with so few threads that the decompressed blocks that they hold fit into memory.
     fn within_memory(&self, index: &DatasetIndex, facts: &PackingFacts) -> Self {
         Self { threads: blocks::threads(index, &facts.table, self.threads), ..self.clone() }
     }
@@ -215,7 +214,6 @@ pub fn can_pack(index: &DatasetIndex) -> bool {
     !index.is_packed()
 }
 
-/// Makes packed shards.
 struct PackedMaker<'a> {
     index: &'a DatasetIndex,
     layout: Layout,
@@ -269,8 +267,7 @@ impl<'a> MakesShards for &'a PackedMaker<'a> {
 }
 
 impl PackedMaker<'_> {
-    /// Returns the number of members in those tar shards from which no sample comes. No packed shard counts these
-    /// members.
+    /// Returns the number of members of tar shards from which no sample comes. No packed shard counts these members.
     fn left_out_shards(&self) -> Result<u64> {
         if self.layout != Layout::Tar {
             return Ok(0);
@@ -282,7 +279,6 @@ impl PackedMaker<'_> {
     }
 }
 
-/// Makes the manifest of all shards.
 fn manifest(
     index: &DatasetIndex,
     facts: &PackingFacts,

@@ -5,7 +5,6 @@ use crate::dataset::packed::{PackedFooter, PackedManifest, ShardIdentity, shard_
 use base::error::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// An open packed shard.
 pub(super) struct OpenPackedShard {
     pub(super) path: PathBuf,
     pub(super) file: SizedFile,

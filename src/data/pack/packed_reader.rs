@@ -8,7 +8,6 @@ use base::crc::checksum;
 use base::error::{Error, Result};
 use pixels::decode::{FileRestorer, StorageFormat};
 
-/// Restores files on one thread, with reusable memory.
 #[derive(Default)]
 pub(super) struct FileReader {
     restorer: FileRestorer,
@@ -51,7 +50,6 @@ impl FileReader {
     }
 }
 
-/// Reads the samples of a packed dataset on one thread, and restores their original bytes.
 #[derive(Default)]
 pub(super) struct PackedReader {
     files: FileReader,

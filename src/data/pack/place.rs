@@ -15,52 +15,44 @@ use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Ending of a file that is being written.
 const PARTIAL: &str = ".partial";
 
-/// What is packed, and how. A run resumes an earlier run only if all fields are the same.
+/// The source and the settings of a packing run. A run resumes an earlier run only if all fields are the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PackingRecord {
-    /// Version of the record.
     pub(super) version: u32,
-    /// Fingerprint of the source, in hexadecimal.
     pub(super) fingerprint: String,
     /// Maximum number of bytes of the source in a shard.
     pub(super) shard_size: u64,
-    /// Target format.
     #[serde(default, skip_serializing_if = "PackedAs::is_packed")]
     pub(super) to: PackedAs,
     /// Class names in the order of their numbers, if this order differs from that of the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) class_names: Option<Vec<String>>,
-    /// Requested label, if it decides which members samples get.
+    /// The label that the user chose, if this choice changes the members of the samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) label: Option<String>,
 }
 
-/// An additional line of the record file: the versions of the source files from which a shard was made.
+/// A line that is appended to the record file for each shard. It states the versions of the source files from which the
+/// shard was made.
 #[derive(Debug, Serialize, Deserialize)]
 struct ShardNote {
     shard: usize,
-    /// Digest of the files' stamps, in hexadecimal.
     stamps: String,
 }
 
-/// The target directory, locked.
 pub(super) struct PackingTarget {
     path: PathBuf,
     /// Record file, to which notes are appended. It is locked. The kernel releases the lock when the process ends for
     /// any reason.
     record: Mutex<File>,
-    /// The last note about each shard, as of when the directory was opened.
+    /// The last note about each shard, as of the time when the directory was opened.
     noted: BTreeMap<usize, String>,
 }
 
-/// State of the directory.
 pub(super) enum TargetState {
-    /// The packed dataset is complete.
     Finished,
-    /// Shards or the manifest are missing.
     Open(PackingTarget),
 }
 
@@ -81,7 +73,7 @@ pub(super) fn refuse_nested(from: &Path, into: &Path) -> Result<()> {
         Ok(canonical.join(absolute.strip_prefix(known).unwrap_or(Path::new(""))))
     };
     let (one, other) = (resolve(from)?, resolve(into)?);
-    // A name with braces stands for a list of files. They are not a directory that could contain another one.
+    // A name with braces stands for a list of files, which cannot contain another directory.
     if !is_listed && (one.starts_with(&other) || other.starts_with(&one)) {
         let message = format!(
             "{} and {} are the same directory or nested: choose another directory",
@@ -161,7 +153,6 @@ impl PackingTarget {
         &self.path
     }
 
-    /// Returns the digest of stamps that an earlier run noted for a shard, if there is a note.
     pub(super) fn noted(&self, shard: usize) -> Option<&String> {
         self.noted.get(&shard)
     }
@@ -211,14 +202,12 @@ impl PackingTarget {
     }
 }
 
-/// Returns the names in the directory at `path`.
 fn names(path: &Path) -> Result<Vec<OsString>> {
     let fail = |error| Error::io("list", path, error);
     let entries = fs::read_dir(path).map_err(fail)?;
     entries.map(|entry| entry.map(|entry| entry.file_name()).map_err(fail)).collect()
 }
 
-/// Fails if a directory contains anything but files of an unfinished run.
 fn check_only_own_files(path: &Path, to: PackedAs) -> Result<()> {
     let names = names(path)?;
     let begun = names.iter().any(|name| name == PACKING_STATE_FILE);
@@ -238,7 +227,6 @@ pub(super) fn remove_leftover_record(path: &Path) -> Result<()> {
     remove(&path.join(PACKING_STATE_FILE))
 }
 
-/// Removes a file if it exists.
 pub(super) fn remove(path: &Path) -> Result<()> {
     // A read-only file system refuses to remove even a missing file.
     if fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
@@ -250,7 +238,6 @@ pub(super) fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Removes incomplete files of a killed run.
 fn remove_partial(path: &Path) -> Result<()> {
     for name in names(path)?.iter().filter(|name| name.as_encoded_bytes().ends_with(PARTIAL.as_bytes())) {
         remove(&path.join(name))?;
@@ -259,10 +246,8 @@ fn remove_partial(path: &Path) -> Result<()> {
 }
 
 impl PackingRecord {
-    /// The version that this program writes.
     pub(super) const VERSION: u32 = 2;
 
-    /// Whether this text is a record of another version than [`Self::VERSION`].
     fn is_of_another_version(text: &str) -> bool {
         let value = serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
         value["version"].as_u64().is_some_and(|version| version != u64::from(Self::VERSION))
@@ -326,7 +311,6 @@ mod tests {
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     begin.wait();
-                    // Vary the time of the rename from round to round.
                     (0..round % 200 * 5).for_each(|_| std::hint::spin_loop());
                     // The other thread may have removed the partial file as a leftover.
                     if fs::rename(path.join("whole.partial"), path.join(MANIFEST_FILE)).is_ok() {

@@ -16,10 +16,8 @@ use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::path::Path;
 
-/// Size of the write buffer in bytes.
 const WRITE_BUFFER: usize = 4 << 20;
 
-/// Packs shards on one thread, with reusable memory.
 pub(super) struct ShardPacker<'a> {
     index: &'a DatasetIndex,
     layout: Layout,
@@ -29,11 +27,9 @@ pub(super) struct ShardPacker<'a> {
     files: SampleFiles,
 }
 
-/// A shard while it is being written.
 struct ShardWriter<'a> {
     file: BufWriter<&'a File>,
     path: &'a Path,
-    /// Offset of the next byte.
     at: u64,
     footer: PackedFooter,
 }
@@ -128,7 +124,7 @@ impl<'a> ShardPacker<'a> {
         Ok((shard.footer, identity, stamps.finish()))
     }
 
-    /// Records that `sample` is the first sample of the next shard of the source.
+    /// Adds the next source shard to the footer. `sample` is the first sample of this source shard.
     fn begin_source(
         &self,
         reader: &mut SampleReader<'_>,
@@ -145,7 +141,6 @@ impl<'a> ShardPacker<'a> {
         Ok(())
     }
 
-    /// Adds a sample that has only column values.
     fn add_without_files(&self, shard: &mut ShardWriter<'_>, sample: u64, free: u64) -> u64 {
         shard.footer.header_summaries.push(Default::default());
         self.add_row(shard, sample);
@@ -201,7 +196,7 @@ impl<'a> ShardPacker<'a> {
     }
 }
 
-/// Returns the number of the storage format that stands for "kept unchanged for this reason".
+/// Returns the index of the storage format that means "kept unchanged for this reason".
 fn form_number(kept: KeepReason) -> u32 {
     let place = KeepReason::NAMES.iter().position(|(_, known)| *known == kept);
     1 + place.unwrap_or_default() as u32

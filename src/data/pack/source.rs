@@ -14,16 +14,14 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Size in bytes of a sequential read of a shard.
 const WINDOW: usize = 4 << 20;
-/// Maximum number of windows of a shard that are kept in memory.
 const MAX_WINDOWS: usize = 8;
 
 /// A file of a sample. The bytes of the file are in [`SampleFiles::bytes`].
 pub(super) struct SampleFile {
     /// Name: a path below the root, or a member's name; empty for a record.
     pub(super) name: Vec<u8>,
-    /// Index among the members, rows or records of the source's shard.
+    /// The index of the file among the members, rows or records of its source shard.
     pub(super) order: u32,
     at: usize,
     length: usize,
@@ -39,7 +37,6 @@ pub(super) struct SampleFiles {
 }
 
 impl SampleFiles {
-    /// Returns the bytes of one of the files.
     pub(super) fn bytes(&self, file: &SampleFile) -> &[u8] {
         &self.bytes[file.at..][..file.length]
     }
@@ -51,14 +48,13 @@ impl SampleFiles {
     }
 }
 
-/// The members of a shard; `None` until a thread has listed them.
+/// The members of a tar shard; `None` until a thread has listed them.
 type ListingSlot = Arc<Mutex<Option<Arc<TarMemberIndex>>>>;
 
-/// The parts of the source that all threads share.
 pub(super) struct PackSource<'a> {
     index: &'a DatasetIndex,
     facts: &'a PackingFacts,
-    /// Listings of the tar shards that are being read, and of a few earlier ones.
+    /// The members of the tar shards that are being read, and of a few earlier shards.
     listings: Mutex<Vec<(FileId, ListingSlot)>>,
     threads: usize,
 }
@@ -68,7 +64,6 @@ impl<'a> PackSource<'a> {
         Self { index, facts, listings: Mutex::default(), threads }
     }
 
-    /// Returns the members and columns of the samples, without the values of the columns.
     pub(super) fn table(&self) -> &PackedColumns {
         &self.facts.table
     }
@@ -98,17 +93,15 @@ impl<'a> PackSource<'a> {
     }
 }
 
-/// An open shard of the source.
 struct SourceShard {
     file: FileId,
     source: ShardBytes,
-    /// Windows that were read recently, the latest at the end. There are several, because values of different columns
-    /// are far apart.
+    /// The windows that were read last, the latest at the end. Several windows are kept, because values of different
+    /// columns are far apart.
     windows: Vec<ShardWindow>,
     blocks: ColumnBlocks,
 }
 
-/// A range of a shard's bytes in memory.
 #[derive(Default)]
 struct ShardWindow {
     at: u64,
@@ -116,21 +109,20 @@ struct ShardWindow {
 }
 
 impl ShardWindow {
-    /// Returns the range of these bytes within the window; `None` if the window does not contain all of them.
     fn find(&self, offset: u64, length: usize) -> Option<Range<usize>> {
         let from = usize::try_from(offset.checked_sub(self.at)?).ok()?;
         let end = from.checked_add(length)?;
         (end <= self.bytes.len()).then_some(from..end)
     }
 
-    /// Whether a sequential reader would read `offset` next: it is in the window or shortly after it.
+    /// Whether `offset` is in the window or shortly after it, as in sequential reading.
     fn leads_to(&self, offset: u64) -> bool {
         let end = self.at + self.bytes.len() as u64;
         (self.at..=end + WINDOW as u64 / 8).contains(&offset)
     }
 }
 
-/// The bytes of a shard: in a file, or on a server, where the version of each response is checked.
+/// An open shard: a local file, or a file on a server. For a server, the version of each response is checked.
 pub(super) enum ShardBytes {
     File(SizedFile),
     Remote(OpenFile),
@@ -180,7 +172,6 @@ impl SourceShard {
         difference.map_or(Ok(()), |message| Err(Error::DatasetChanged { path, message }))
     }
 
-    /// Lists the members of a tar shard, which may be compressed as a whole.
     fn list(&mut self, index: &DatasetIndex) -> Result<TarMemberIndex> {
         let listed = match index.whole_block(self.file) {
             Some(block) => {
@@ -222,7 +213,6 @@ impl SourceShard {
         Err(Error::dataset(index.path(self.file), message))
     }
 
-    /// Appends bytes that are stored uncompressed.
     fn read_plain(
         &mut self,
         index: &DatasetIndex,
@@ -259,7 +249,6 @@ impl SourceShard {
     }
 }
 
-/// Reads samples on one thread.
 pub(super) struct SampleReader<'a> {
     source: &'a PackSource<'a>,
     open: Option<SourceShard>,
@@ -292,16 +281,11 @@ impl<'a> SampleReader<'a> {
         Ok(())
     }
 
-    /// Returns the number of bytes of decompressed blocks that are held.
     #[cfg(test)]
     pub(super) fn held(&self) -> u64 {
         self.open.as_ref().map_or(0, |shard| shard.blocks.bytes())
     }
 
-    /// Returns the members of a tar shard.
-    ///
-    /// # Errors
-    /// [`Error::Io`] if the shard cannot be read, [`Error::Dataset`] if it is damaged.
     pub(super) fn listing(&mut self, file: FileId) -> Result<Arc<TarMemberIndex>> {
         let source = self.source;
         source.listing(self.shard(file)?)

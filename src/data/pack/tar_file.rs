@@ -4,12 +4,10 @@
 use std::io::{self, Write};
 
 const BLOCK: usize = 512;
-/// The length of an archive is a multiple of this, as in GNU tar and Python's tarfile.
+/// The length of an archive is a multiple of this size, as in GNU tar and Python's tarfile.
 const RECORD: u64 = 20 * BLOCK as u64;
-/// Longest name in bytes that fits into a header.
 const LONGEST_NAME: usize = 100;
 
-/// A tar archive while it is being written.
 pub(super) struct TarFile<W: Write> {
     file: W,
     written: u64,
@@ -20,7 +18,6 @@ impl<W: Write> TarFile<W> {
         Self { file, written: 0 }
     }
 
-    /// Appends a regular file.
     pub(super) fn append(&mut self, name: &[u8], bytes: &[u8]) -> io::Result<()> {
         if name.len() > LONGEST_NAME {
             let long = [name, b"\0"].concat();

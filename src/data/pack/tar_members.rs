@@ -25,12 +25,11 @@ pub(super) type TarSample<'a> = Vec<(String, Cow<'a, [u8]>)>;
 pub(super) struct TarNames<'a> {
     /// Layout of the source; for a packed dataset, the layout before packing.
     layout: Layout,
-    /// Whether every sample gets a member with its class number.
+    /// Whether to add a `cls` member with the class number to every sample.
     numbered: bool,
     table: &'a PackedColumns,
-    /// Column with the images of the samples; `None` if several columns are possible.
+    /// The column with the samples' images; `None` if several columns contain images.
     image: Option<&'a str>,
-    /// Member names of the columns of a table.
     names: BTreeMap<&'a str, String>,
 }
 
@@ -122,7 +121,7 @@ impl<'a> TarNames<'a> {
         members
     }
 
-    /// Returns the ending of the member that a file becomes.
+    /// Returns the member name (the part after the key) for a file of the source.
     fn ending(&self, name: &[u8], bytes: &[u8]) -> String {
         match self.layout {
             Layout::Folder => {
@@ -134,8 +133,8 @@ impl<'a> TarNames<'a> {
             Layout::Manifest => image_ending(bytes).to_owned(),
             _ => {
                 let column = String::from_utf8_lossy(name);
-                // The member does not get the name of the image column. It must have an image ending, whatever its
-                // bytes are.
+                // Name the member of the image column by an image extension instead of the column, because readers
+                // recognise images by their extension.
                 if self.image == Some(&*column) {
                     return image_ending(bytes).to_owned();
                 }
@@ -161,7 +160,6 @@ pub(super) fn unused(name: &str, taken: &mut HashMap<String, u64>) -> String {
     found
 }
 
-/// Splits a member's name at the first dot after its last slash.
 fn split_at_first_dot(name: &[u8]) -> (&[u8], &[u8]) {
     let base = name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
     match name[base..].iter().position(|&byte| byte == b'.') {
@@ -170,7 +168,6 @@ fn split_at_first_dot(name: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Returns a file's name up to its last dot.
 fn without_ending(name: &[u8]) -> &[u8] {
     let base = name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
     name[base..].iter().rposition(|&byte| byte == b'.').map_or(name, |dot| &name[..base + dot])

@@ -24,7 +24,6 @@ use std::time::Instant;
 
 /// File with the class names, one per line, in the order of their numbers.
 pub(super) const CLASSES: &str = "classes.txt";
-/// Size of the write buffer in bytes.
 const WRITE_BUFFER: usize = 4 << 20;
 /// Additional disk space in bytes for each sample: headers and padding.
 const DISK_SPACE_PER_SAMPLE: u64 = 4096;
@@ -56,14 +55,12 @@ pub struct TarReport {
     pub seconds: f64,
 }
 
-/// Whether this module writes files of this name.
 pub(super) fn is_own(name: &[u8]) -> bool {
     let number = name.strip_suffix(b".tar");
     name == CLASSES.as_bytes()
         || number.is_some_and(|number| number.len() == 6 && number.iter().all(u8::is_ascii_digit))
 }
 
-/// Returns the name of a shard.
 pub(super) fn shard_name(number: usize) -> String {
     format!("{number:06}.tar")
 }
@@ -109,8 +106,8 @@ pub fn pack_as_tars(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Syn
     // The set of columns is the same in all shards; their values are read shard by shard.
     let columns = index.packing_columns(0..0);
     let labeled = !facts.notes.unlabeled && facts.notes.label_fault.is_none();
-    // Members of tar shards already contain the labels. They get a class number only if the user requested other labels
-    // or class numbers, now or when the shards were packed.
+    // Members of tar shards already contain the labels. Add a class number only if the user chose other labels or class
+    // numbers, in this run or when the shards were packed.
     let is_requested = options.index.class_names.is_some() || facts.notes.label_column.is_some();
     let numbered = labeled && (layout != Layout::Tar || is_requested);
     // If several columns contain images and the user chose none of them, each column keeps its name.
@@ -178,7 +175,6 @@ pub fn pack_as_tars(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Syn
     Ok(report)
 }
 
-/// Returns the class names, one per line; empty if there are no classes.
 fn class_names(index: &DatasetIndex, options: &PackOptions, facts: &PackingFacts) -> Result<String> {
     let given = options.index.class_names.as_ref();
     let given = given.map(|names| names.iter().map(|name| name.as_bytes().to_vec()).collect());
@@ -198,7 +194,6 @@ fn class_names(index: &DatasetIndex, options: &PackOptions, facts: &PackingFacts
     Ok(lines)
 }
 
-/// Makes tar shards.
 struct TarMaker<'a> {
     names: TarNames<'a>,
     source: PackSource<'a>,
@@ -207,15 +202,12 @@ struct TarMaker<'a> {
     all_have_images: bool,
 }
 
-/// Facts about an existing tar shard.
 struct TarMade {
     bytes: u64,
-    /// Number of samples of this shard without an image.
     without_image: u64,
 }
 
 impl TarMaker<'_> {
-    /// Returns how many of these samples have no image.
     fn without_image(&self, samples: Range<u64>) -> u64 {
         if self.all_have_images {
             return 0;

@@ -70,7 +70,6 @@ mod tests {
             if *job == 30 {
                 return Err(Error::dataset("shard", "is broken"));
             }
-            // A job that ignored the stop would loop forever.
             if *job > 30 {
                 loop {
                     stop.check()?;

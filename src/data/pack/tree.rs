@@ -116,7 +116,7 @@ impl OutputTree {
         written
     }
 
-    /// Gives a complete file its name `own` in `directory`. Fails if that name already exists.
+    /// Moves a complete file to the name `own` in `directory`. Fails if that name already exists.
     fn name(&self, partial: &str, directory: &OwnedFd, own: &OsStr) -> rustix::io::Result<()> {
         match renameat_with(&self.unpacking, partial, directory, own, RenameFlags::NOREPLACE) {
             // Not every file system supports `NOREPLACE`, for example NFS.
@@ -131,7 +131,6 @@ impl OutputTree {
         }
     }
 
-    /// Returns the full path of the file `name`, for messages.
     pub(super) fn named(&self, name: &[u8]) -> PathBuf {
         self.path.join(OsStr::from_bytes(name))
     }

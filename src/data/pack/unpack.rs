@@ -23,7 +23,6 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// Size of the write buffer of an archive in bytes.
 const WRITE_BUFFER: usize = 4 << 20;
 
 /// Result of unpacking.
@@ -45,8 +44,8 @@ pub struct UnpackReport {
     pub seconds: f64,
 }
 
-/// Writes the files from which the packed dataset at `source` was made into the directory `into`, which must be new or
-/// empty. Calls `progress` with the number of all files first, and with `None` for each finished file.
+/// Restores the original files of the packed dataset at `source` in the directory `into`, which must be new or empty.
+/// Calls `progress` with the number of all files first, and with `None` for each finished file.
 ///
 /// # Errors
 /// [`Error::Config`] for a directory that is not empty, or if one directory contains the other. [`Error::Dataset`] if
@@ -110,7 +109,6 @@ fn plain_name(name: &[u8], layout: Layout) -> Vec<u8> {
     endings.iter().find_map(plain).unwrap_or_else(|| name.to_vec())
 }
 
-/// A job for one thread.
 enum UnpackJob {
     /// Write the loose files of the packed shard with this index.
     Files(usize),
@@ -144,7 +142,6 @@ impl Unpacking<'_> {
         Ok(sum.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns a job for each packed shard of loose files, or for each archive.
     fn jobs(&self) -> Result<Vec<UnpackJob>> {
         let shards = 0..self.manifest.shards.len();
         if self.manifest.layout == Layout::Folder {
@@ -237,7 +234,6 @@ impl Unpacking<'_> {
     }
 }
 
-/// A tar or TFRecord shard that is being written.
 enum Archive<W: Write> {
     Tar(TarFile<W>),
     TfRecord(W),

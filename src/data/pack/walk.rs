@@ -15,13 +15,11 @@ use std::sync::{Mutex, PoisonError};
 pub(super) trait MakesShards: Sync {
     /// Reusable memory of a thread.
     type Memory;
-    /// Facts about an existing shard.
     type Made: Send;
 
     /// Required disk space in bytes for each byte of the source, and additional bytes for each sample.
     const DISK_SPACE: (f64, u64);
 
-    /// Returns the file name of a shard.
     fn name(number: usize) -> String;
 
     fn memory(&self) -> Self::Memory;
@@ -47,27 +45,21 @@ pub(super) trait MakesShards: Sync {
     ) -> Result<(Self::Made, String)>;
 }
 
-/// The shards to make, and their directory.
 pub(super) struct ShardRun<'a> {
     pub(super) index: &'a DatasetIndex,
     pub(super) place: &'a PackingTarget,
     pub(super) options: &'a PackOptions,
     pub(super) progress: &'a (dyn Fn(Option<u64>) + Sync),
-    /// Samples of each shard.
     pub(super) shards: &'a [Range<u64>],
 }
 
-/// Result for all shards.
 pub(super) struct FinishedShards<M> {
     /// Facts about each shard, and the digest of its source files' stamps.
     pub(super) made: Vec<(M, String)>,
-    /// Number of samples in shards of an earlier run.
     pub(super) samples_before: u64,
-    /// Number of shards of an earlier run that were packed again.
     pub(super) again: u64,
 }
 
-/// Facts about the shards so far.
 struct ShardProgress<M> {
     made: Vec<Option<(M, String)>>,
     samples_before: u64,

@@ -20,7 +20,6 @@ use crate::dataset::{MAX_CACHED_BYTES, NeighbourBlocks};
 use base::rng::RandomKey;
 use std::sync::{Arc, OnceLock};
 
-/// Minimum number of bytes of a read unit.
 const READ_UNIT_BYTES: u64 = 12 << 20;
 /// Maximum number of phases that the samples of a read unit are divided among.
 const MAX_PHASES: u64 = 8;
@@ -34,41 +33,35 @@ pub struct RankRanges {
     pub global_batch: u64,
 }
 
-/// The keys of the random numbers of one epoch.
+/// The keys of the random numbers of one epoch: for the order of the blocks, and for the orders within read units and
+/// phases.
 #[derive(Debug, Clone)]
 pub(super) struct BlockShuffleKeys {
-    /// Key for the order of the blocks.
     pub neighbour_blocks: RandomKey,
-    /// Key for the order within each read unit.
     pub read_units: RandomKey,
-    /// Key for the order within each phase.
     pub phases: RandomKey,
 }
 
-/// The permutation of one epoch.
 #[derive(Debug)]
 pub(super) struct BlockShuffle {
     neighbour_blocks: Arc<NeighbourBlocks>,
     order: Shuffle,
     keys: BlockShuffleKeys,
-    /// Index of the first sample of each block, if the shuffled blocks are joined. The number of all samples comes
-    /// last.
+    /// Index of each block's first sample in the sequence of shuffled blocks, then the number of all samples.
     neighbour_block_starts: Vec<u64>,
-    /// Index of the first sample of each read unit, if the shuffled blocks are joined. The number of all samples comes
-    /// last.
+    /// Index of each read unit's first sample in the sequence of shuffled blocks, then the number of all samples.
     read_unit_starts: Vec<u64>,
-    /// Index of the first sample of each phase in the sequence. The number of all samples comes last.
+    /// Index of each phase's first sample in the final sequence, then the number of all samples.
     phase_starts: Vec<u64>,
     /// Orders of the samples within each read unit and within each phase, computed on first use.
     read_unit_orders: Vec<OnceLock<Feistel>>,
     phase_orders: Vec<OnceLock<Feistel>>,
     /// Number of phases that the samples of a read unit are divided among.
     shares: u64,
-    /// Number of ranges.
+    /// Number of ranges of the sequence, one for each rank.
     parts: u64,
     /// Number of places in a global batch that come from each range.
     each: u64,
-    /// Number of full global batches.
     steps: u64,
 }
 
@@ -146,7 +139,7 @@ impl BlockShuffle {
         len * nth / self.shares..len * (nth + 1) / self.shares
     }
 
-    /// Returns the samples of a phase, as read units and ranges of their shuffled samples.
+    /// Returns the samples of a phase: ranges of the shuffled samples of several read units.
     fn shares_of(&self, phase: u64) -> impl Iterator<Item = (u64, std::ops::Range<u64>)> + '_ {
         let newest = phase.min(self.read_units() - 1);
         let oldest = (phase + 1).saturating_sub(self.shares);
@@ -165,7 +158,8 @@ impl BlockShuffle {
         self.phase_orders[phase].get_or_init(make)
     }
 
-    /// Converts a place of the epoch to a place in the sequence. Samples that fill no global batch come last.
+    /// Converts a place of the epoch to a place in the sequence, which is the shuffled order before its division among
+    /// ranks. Samples that fill no global batch come last.
     fn in_sequence(&self, place: u64) -> u64 {
         let global_batch = self.each * self.parts;
         let (step, within) = (place / global_batch, place % global_batch);
@@ -185,12 +179,11 @@ impl BlockShuffle {
         (within / self.each) * self.each * self.parts + number * self.each + within % self.each
     }
 
-    /// Returns the number of ranges.
     pub(super) fn parts(&self) -> u32 {
         self.parts as u32
     }
 
-    /// Returns the member (a sample, by its number in the selection) at a place of the epoch.
+    /// Returns the member (the index of a sample in the selection) at a place of the epoch.
     pub(super) fn member(&self, place: u64) -> u64 {
         let place = self.in_sequence(place);
         let phase = self.phase_starts.partition_point(|&start| start <= place) - 1;

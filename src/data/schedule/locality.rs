@@ -12,7 +12,6 @@ use std::ops::Range;
 /// The nodes of all ranks.
 #[derive(Debug, Clone)]
 pub struct Locality {
-    /// The ranks of each node, in order.
     ranks: Vec<Vec<usize>>,
     /// Number of consecutive places of a global batch that always go to the same rank.
     unit: usize,
@@ -99,7 +98,8 @@ impl Locality {
         LocalBatches { places, begins }
     }
 
-    /// Returns the rank of each unit, given its node. The ranks of a node take consecutive ranges of its units.
+    /// Returns the rank of each unit. `nodes` has the node of each unit. The ranks of a node take consecutive ranges of
+    /// its units.
     fn in_order(&self, nodes: &[usize], whole: &[usize]) -> Vec<usize> {
         let mut capacity = whole.to_vec();
         let mut ranks: Vec<_> = self.ranks.iter().map(|ranks| ranks.iter().copied().peekable()).collect();
@@ -113,8 +113,8 @@ impl Locality {
         nodes.iter().map(rank).collect()
     }
 
-    /// Returns the rank of each unit, given its node. The heaviest unit comes first, and goes to the rank of its node
-    /// with the least weight.
+    /// Returns the rank of each unit. `nodes` has the node of each unit. The heaviest unit comes first, and goes to the
+    /// rank of its node with the least weight so far.
     fn by_weight(&self, nodes: &[usize], whole: &[usize], weights: &[u64]) -> Vec<usize> {
         let (mut capacity, mut loads) = (whole.to_vec(), vec![0u64; whole.len()]);
         let mut ranks = vec![0; nodes.len()];
@@ -131,13 +131,11 @@ impl Locality {
     }
 }
 
-/// A global batch in units.
 struct BatchUnits<'a> {
     unit: usize,
     owners: &'a [Option<usize>],
-    /// Weights of the complete units.
     weights: Option<Vec<u64>>,
-    /// Number of complete units. An incomplete unit may follow them.
+    /// Number of complete units. One incomplete unit may follow.
     whole: usize,
 }
 
@@ -152,7 +150,8 @@ impl<'a> BatchUnits<'a> {
         begin..(begin + self.unit).min(self.owners.len())
     }
 
-    /// Returns the node with capacity that keeps most of a unit's places. A tie goes to the node that comes first.
+    /// Returns the node that keeps most of a unit's places, among the nodes with capacity left. A tie goes to the node
+    /// that comes first in the unit.
     fn owner(&self, unit: usize, capacity: &[usize]) -> Option<usize> {
         let owners = &self.owners[self.places(unit)];
         let count = |owner| owners.iter().filter(|other| **other == Some(owner)).count();
@@ -165,7 +164,7 @@ impl<'a> BatchUnits<'a> {
         open.rev().max_by_key(|&owner| count(owner))
     }
 
-    /// Returns the node of each complete unit. Each node takes its share of them.
+    /// Returns the node of each complete unit. Each node gets as many units as `shares` says.
     fn nodes(&self, shares: &[usize]) -> Vec<usize> {
         let mut capacity = shares.to_vec();
         let (mut nodes, mut unassigned) = (vec![0; self.whole], Vec::new());

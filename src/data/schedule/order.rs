@@ -18,7 +18,6 @@ pub struct Order {
     selection: Arc<Selection>,
     permutation: Permutation,
     keys: Option<DrawKeys>,
-    /// How many consecutive positions have the same sample.
     repeats: u32,
 }
 
@@ -92,8 +91,8 @@ impl Order {
         Self::listed(Arc::new(Selection::all(len)))
     }
 
-    /// Makes the order of the members of `selection` as listed. It starts over if an epoch draws more than there are
-    /// members.
+    /// Makes the order of the members of `selection` as listed. The order starts again from the first member if an
+    /// epoch has more draws than members.
     ///
     /// # Panics
     /// Panics if the selection is weighted.
@@ -102,8 +101,8 @@ impl Order {
         Self { selection, permutation: Permutation::Identity, keys: None, repeats: 1 }
     }
 
-    /// Returns the order with each draw `repeats` times in a row. The number of positions stays the same, so an epoch
-    /// contains only 1/`repeats` of its draws. Each repeat is a draw with its own occurrence.
+    /// Returns the order in which each draw occurs `repeats` times in a row. The number of positions stays the same, so
+    /// an epoch contains only 1/`repeats` of its draws. Each repeat is a draw with its own occurrence.
     ///
     /// # Panics
     /// Panics if `repeats` is 0.

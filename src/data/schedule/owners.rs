@@ -48,7 +48,6 @@ impl SampleOwners {
         (self.owner)(sample)
     }
 
-    /// Returns the sizes of `samples`, if ranks must get about equally many bytes.
     pub(super) fn bytes(&self, samples: &[u64]) -> Option<Vec<u64>> {
         self.bytes.as_ref().map(|bytes| samples.iter().map(|&sample| bytes(sample)).collect())
     }

@@ -57,15 +57,13 @@ pub(super) struct DrawKeys {
     pub rounds: RandomKey,
 }
 
-/// The draws of one stratum in an epoch.
+/// The draws of one stratum in an epoch, as ranges of draws and of members.
 struct StratumDraws {
     /// Index of the first draw.
     first: u64,
-    /// Number of draws.
     draws: u64,
     /// Index of the first member.
     begin: u64,
-    /// Number of members.
     members: u64,
 }
 
@@ -222,7 +220,6 @@ impl Selection {
         (0..rounds).map(move |round| first + round * stride).chain(last)
     }
 
-    /// Returns the stratum that a draw falls into.
     fn stratum_of(&self, number: u64, keys: Option<&DrawKeys>) -> usize {
         let Some(keys) = keys.filter(|_| self.is_weighted()) else { return 0 };
         let at = self.stratum_point(number, keys);

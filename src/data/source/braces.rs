@@ -3,13 +3,9 @@
 //! The number and total size of the names are computed before expansion. So no pattern can use more memory than
 //! allowed.
 
-/// Maximum number of names of a pattern.
 const MAX_NAMES: u64 = 1_000_000;
-/// Maximum number of bytes of all names of a pattern.
 const MAX_BYTES: u64 = 256 << 20;
-/// Maximum number of bytes of a pattern.
 const MAX_PATTERN: usize = 64 << 10;
-/// Maximum nesting depth of braces.
 const MAX_DEPTH: usize = 32;
 
 /// Expands a text with braces into names, in bash's order; `None` if it has no braces that bash would expand.
@@ -39,10 +35,8 @@ pub(super) fn expand(text: &str) -> Result<Option<Vec<String>>, String> {
     Ok(Some(pattern.names()))
 }
 
-/// A pattern as a sequence of literals, choices and ranges.
 struct Pattern<'a>(Vec<PatternElement<'a>>);
 
-/// An element of a pattern.
 enum PatternElement<'a> {
     Literal(&'a str),
     /// Alternatives, as in `{a,b}`.
@@ -60,14 +54,12 @@ struct Range {
     kind: RangeKind,
 }
 
-/// Kind of the elements of a [`Range`].
 enum RangeKind {
     /// Integers, padded with zeros to a minimum width: the number of characters.
     Numbers(usize),
     Letters,
 }
 
-/// Size of a pattern's expansion.
 #[derive(Clone, Copy)]
 struct PatternCount {
     names: u64,
@@ -177,7 +169,6 @@ impl Range {
         }
     }
 
-    /// Returns the maximum number of characters of a name.
     fn widest(&self) -> usize {
         match self.kind {
             RangeKind::Letters => 1,

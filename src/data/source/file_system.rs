@@ -16,7 +16,6 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A directory or a single file of a file system.
 pub(super) struct FileSystem {
     root: PathBuf,
 }
@@ -46,7 +45,7 @@ impl DatasetSource for FileSystem {
         Ok(Arc::new(Self { root: super::absolute(&self.root)? }))
     }
 
-    /// False on FUSE, where a user-space program assigns the inode numbers, perhaps new ones at each mount.
+    /// Returns false on FUSE, where a user-space program assigns the inode numbers, perhaps new ones at each mount.
     fn has_lasting_inodes(&self) -> bool {
         // FUSE_SUPER_MAGIC, as in statfs(2).
         !rustix::fs::statfs(&self.root).is_ok_and(|found| found.f_type as u32 == 0x6573_5546)
@@ -122,7 +121,6 @@ pub fn is_gone(error: &std::io::Error) -> bool {
         || error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
 }
 
-/// Returns the identity of the directory at `path` from its metadata.
 fn identity_of(path: &Path, found: std::io::Result<Metadata>) -> Result<Option<Identity>> {
     let metadata = found.map_err(|error| Error::io("look at", path, error))?;
     Ok(Some((metadata.dev(), metadata.ino())))
@@ -144,7 +142,6 @@ struct FileDirectory {
 }
 
 impl FileDirectory {
-    /// Makes the error for an entry whose state cannot be read.
     fn unseen(&self, name: &[u8], error: Errno) -> Error {
         Error::io("look at", self.path.join(OsStr::from_bytes(name)), error.into())
     }

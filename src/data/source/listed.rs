@@ -1,4 +1,5 @@
-//! Files that a name with braces lists. They are on a file system, a server or an object store.
+//! A dataset whose name lists its files by braces, such as `train-{000..099}.tar`. The files are in one directory, on a
+//! file system, a server or an object store.
 
 use super::file_system::FileSystem;
 use super::{
@@ -16,21 +17,17 @@ use std::sync::Arc;
 /// Files in one directory whose names are known from braces. The directory itself is never listed.
 pub(super) struct BraceFiles {
     directory: Arc<dyn DatasetSource>,
-    /// The name with braces, without secrets.
     shown: PathBuf,
-    /// The part of the name with braces after the directory.
     pattern: String,
     /// Names of the files below the directory, sorted.
     names: Arc<Vec<Vec<u8>>>,
 }
 
-/// The parts of a name with braces.
 struct Parts<'a> {
     /// The beginning of the name. Braces in it are literal.
     fixed: &'a str,
     /// The rest of the name, up to the query. Braces in it are expanded.
     pattern: &'a str,
-    /// The query, if the name is a URL.
     query: &'a str,
 }
 
@@ -102,7 +99,6 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Sorts and checks the names.
 fn checked(mut names: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, String> {
     names.sort_unstable();
     if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {

@@ -54,14 +54,14 @@ pub trait DatasetSource: Send + Sync {
     /// Returns the path or URL of the file or directory `name`, for messages and readers.
     fn path(&self, name: &[u8]) -> PathBuf;
 
-    /// Returns the canonical path or URL of the place, with links resolved. Indexes and caches are stored under this
+    /// Returns the canonical path or URL of the root, with links resolved. Indexes and caches are stored under this
     /// name.
     ///
     /// # Errors
     /// [`base::error::Error::Dataset`] if nothing is there; [`base::error::Error::Io`] if that cannot be determined.
     fn canonical(&self) -> Result<PathBuf>;
 
-    /// Returns the same place with an absolute path, which stays valid if the process changes its working directory.
+    /// Returns the same source with an absolute path, which stays valid if the process changes its working directory.
     ///
     /// # Errors
     /// [`base::error::Error::Io`] if the working directory no longer exists.
@@ -81,7 +81,7 @@ pub trait DatasetSource: Send + Sync {
     /// [`base::error::Error::Io`] if the root cannot be inspected.
     fn is_directory(&self) -> Result<bool>;
 
-    /// Returns the canonical name of this place, or of each listed file if the place is a name with braces.
+    /// Returns the canonical name of the root. For a root with braces, returns the canonical name of each listed file.
     ///
     /// # Errors
     /// The errors of [`DatasetSource::canonical`].
@@ -89,7 +89,7 @@ pub trait DatasetSource: Send + Sync {
         Ok(vec![self.canonical()?])
     }
 
-    /// Returns the files that a name with braces lists, sorted; `None` if the place is an ordinary directory or file.
+    /// Returns the files that a root with braces lists, sorted; `None` if the root is an ordinary directory or file.
     fn named_files(&self) -> Option<&[Vec<u8>]> {
         None
     }
@@ -118,13 +118,13 @@ pub trait DatasetSource: Send + Sync {
     /// [`base::error::Error::Io`] if the file cannot be opened; [`base::error::Error::Dataset`] if it is not a file.
     fn open(&self, name: &[u8]) -> Result<OpenFile>;
 
-    /// Returns the source that readers request byte ranges from; `None` if they open the files by path.
+    /// Returns the source that readers request byte ranges from; `None` if readers open the files by path.
     fn ranges(&self) -> Option<Arc<dyn RangeSource>> {
         None
     }
 
-    /// Returns the source that readers request ranges of the file `name` from, and the file's name there; `None` if
-    /// they open the file by path.
+    /// Returns the source that readers request byte ranges of the file `name` from, and the file's name in that source;
+    /// `None` if readers open the file by path.
     fn range_of(&self, name: &[u8]) -> Option<(Arc<dyn RangeSource>, Vec<u8>)> {
         Some((self.ranges()?, name.to_vec()))
     }
@@ -140,7 +140,7 @@ pub trait DatasetSource: Send + Sync {
     /// Declares that the root is a single file, regardless of its name. Must be called before any query.
     fn is_file(&self) {}
 
-    /// Returns this place as a manifest, if it is a manifest.
+    /// Returns this source as a manifest; `None` if it is of another kind.
     fn manifest(&self) -> Option<&ManifestSource> {
         None
     }
@@ -154,7 +154,7 @@ pub trait DatasetSource: Send + Sync {
     /// Sets or removes the watch that decides how long callers wait for requests.
     fn set_watch(&self, _watch: Option<Arc<dyn WaitControl>>) {}
 
-    /// Returns a warning for the user about the place, based on the queries so far.
+    /// Returns a warning for the user, based on the queries so far.
     fn warning(&self) -> Option<String> {
         None
     }
@@ -200,7 +200,7 @@ pub fn at(root: &Path) -> Result<Arc<dyn DatasetSource>> {
     place(root)
 }
 
-/// Opens the place at `root`, which is neither a list in braces nor a manifest.
+/// Opens a `root` on a file system, a server or an object store that is neither a list in braces nor a manifest.
 fn place(root: &Path) -> Result<Arc<dyn DatasetSource>> {
     let refused = |why: String| Err(Error::dataset(shown(root).into_owned(), why));
     let Some(url) = url(root) else { return Ok(Arc::new(FileSystem::at(root))) };
@@ -289,7 +289,6 @@ pub fn without_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text)
 }
 
-/// Removes the byte order mark of a text file's bytes.
 fn from_text(mut bytes: Vec<u8>) -> Vec<u8> {
     let mark = bytes.len() - without_mark(&bytes).len();
     bytes.drain(..mark);
@@ -323,7 +322,6 @@ pub fn read_whole(root: &dyn DatasetSource, most: u64) -> Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Returns a URL without its secrets.
 fn shown_url(url: &str) -> String {
     object_url::shown(url).unwrap_or_else(|| http::shown(url))
 }
@@ -428,7 +426,7 @@ pub trait SourceDirectory: Send + Sync {
     /// [`base::error::Error::Io`] if the directory cannot be inspected.
     fn identity(&self) -> Result<Option<Identity>>;
 
-    /// Passes the entries to `show`, unordered, until `show` returns a break.
+    /// Passes the entries to `show`, unordered, until `show` returns [`ControlFlow::Break`].
     ///
     /// # Errors
     /// [`base::error::Error::Io`] if listing fails, and the errors of `show`, which end the listing.

@@ -1,18 +1,14 @@
 //! URLs of object stores: the store, the bucket, and the key or prefix. Keys are written as they are, not
 //! percent-encoded.
 
-/// Vendor of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StoreKind {
     /// Amazon S3, and all stores with its protocol.
     S3,
-    /// Google Cloud Storage.
     Google,
-    /// Azure Blob Storage.
     Azure,
 }
 
-/// URL schemes with their vendors.
 const SCHEMES: [(&str, StoreKind); 7] = [
     ("s3", StoreKind::S3),
     ("s3a", StoreKind::S3),
@@ -23,7 +19,6 @@ const SCHEMES: [(&str, StoreKind); 7] = [
     ("abfss", StoreKind::Azure),
 ];
 
-/// A place in an object store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ObjectUrl {
     pub(super) kind: StoreKind,
@@ -32,7 +27,6 @@ pub(super) struct ObjectUrl {
     pub(super) bucket: String,
     /// Key or key prefix, without slashes at its start and end; empty for the whole bucket.
     pub(super) key: String,
-    /// Whether the URL ends in a slash, as a directory's URL does.
     pub(super) is_directory: bool,
 }
 

@@ -7,23 +7,25 @@ use base::error::Result;
 use std::future::Future;
 use std::pin::Pin;
 
-/// A request that is being prepared. Preparing may fail like a request, because it may need a credential service.
+/// A request that is being prepared. The outer error is an internal one. The inner failure is like that of a request,
+/// because preparing may contact a credential service.
 pub type PreparedRequest<'a> =
     Pin<Box<dyn Future<Output = Result<Result<HttpTarget, HttpFailure>>> + Send + 'a>>;
 
-/// A place whose files are read by requests, as the reader of that place (`store::io`) needs it.
+/// A dataset source whose files are read by requests for byte ranges. The readers in `store::io` use this trait.
 pub trait RangeSource: Send + Sync {
     /// Prepares the request for the file `name`: its URL and headers. `ask` is the part of the file that the request is
     /// for. If the place needs signatures, the request is signed, so it must be sent within a short time. May refresh
     /// credentials.
     fn prepare<'a>(&'a self, name: &'a [u8], ask: FileRequest) -> PreparedRequest<'a>;
 
-    /// Whether the owner of the place charges for each request, so that few large ones are better.
+    /// Whether the owner of the place charges for each request, so that few large requests are better.
     fn charges(&self) -> bool {
         false
     }
 
-    /// Interprets a refusal by its headers and body. `failure` is what the status alone says.
+    /// Returns the failure for a refused request, from the headers and body of the response. `failure` is what the
+    /// status code alone says.
     fn explain(&self, failure: HttpFailure, _headers: &HeaderMap, _body: &[u8]) -> HttpFailure {
         failure
     }
@@ -42,7 +44,7 @@ pub trait RangeSource: Send + Sync {
     ) -> Result<Result<Fetched, RequestError>>;
 }
 
-/// Range of a file's bytes that a response contains.
+/// The range of bytes in a response, from its `Content-Range` header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContentRange {
     /// First byte.

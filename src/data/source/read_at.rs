@@ -1,11 +1,11 @@
-//! Random access to a shard's bytes for parsers, with a small read window.
+//! Random access to the bytes of a file for parsers, with a small read window.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Default size of a window in bytes. Between two samples there are only small data (headers, labels, small records),
+/// Default size of a window in bytes. It is large enough for the headers, labels and small records between two samples,
 /// so one read covers them.
 pub const WINDOW: usize = 4096;
 

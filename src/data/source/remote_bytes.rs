@@ -8,7 +8,6 @@ use std::cell::Cell;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Minimum number of bytes of a request.
 const MIN_REQUEST: usize = 32 << 10;
 /// Maximum number of bytes of a request if a parser reads the file sequentially. It is small because many parsers run
 /// at a time.
@@ -17,10 +16,9 @@ const MAX_REQUEST: usize = 1 << 20;
 /// this size takes about as long as one more request, so a larger request covers the gap.
 const MAX_GAP: u64 = 256 << 10;
 
-/// If this many responses in one read have another version, the file counts as changed.
+/// Number of responses with another version, within one read, after which the file counts as changed.
 const MAX_MOVES: u32 = 3;
 
-/// A file on a server, in one version.
 pub(super) struct RemoteBytes {
     ranges: Arc<dyn RangeSource>,
     name: Vec<u8>,
@@ -28,18 +26,14 @@ pub(super) struct RemoteBytes {
     last: Mutex<LastResponse>,
 }
 
-/// The last response.
 #[derive(Default)]
 struct LastResponse {
-    /// Offset of the first byte of the response in the file.
     begin: u64,
     bytes: Vec<u8>,
-    /// Number of bytes that were requested.
     asked: usize,
 }
 
 impl LastResponse {
-    /// Returns the `length` bytes at `offset`, if the response contains all of them.
     fn get(&self, offset: u64, length: usize) -> Option<&[u8]> {
         let at = usize::try_from(offset.checked_sub(self.begin)?).ok()?;
         self.bytes.get(at..at.checked_add(length)?)
@@ -80,8 +74,8 @@ impl RemoteBytes {
         Ok(found.bytes)
     }
 
-    /// Checks that a response has the requested bytes, and the version that is being read. The readers of samples
-    /// (`store::io`) apply the same rules.
+    /// Checks that a response contains the requested bytes of the file version that is being read. The readers of
+    /// samples (`store::io`) apply the same rules.
     fn check(&self, found: &Fetched, offset: u64, length: u64) -> Result<(), RemoteFault> {
         let wrong = |why: &str| RemoteFault::Wrong(HttpFailure::Broken(why.to_owned()));
         if found.headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
@@ -108,11 +102,10 @@ impl RemoteBytes {
     }
 }
 
-/// What is wrong with a response.
 enum RemoteFault {
     Wrong(HttpFailure),
-    /// The response comes from another version of the file. The text says how it differs, in words that follow "it",
-    /// such as "has another ETag".
+    /// The response is of another version of the file. The text says how it differs, in words that follow "it", such as
+    /// "has another ETag".
     OtherVersion(String),
 }
 
@@ -157,7 +150,6 @@ mod tests {
         }
         assert_eq!(asked[..7], [32, 64, 128, 256, 512, 1024, 1024]);
         assert!(asked.len() < 80, "{asked:?}");
-        // A read far ahead or backwards is not sequential, so requests are small again.
         assert_eq!(last.request_size(128 << 20), MIN_REQUEST);
         assert_eq!(last.request_size(0), MIN_REQUEST);
     }

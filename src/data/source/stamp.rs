@@ -1,11 +1,10 @@
-//! The stamp of a file, which shows whether the file has changed. It is not part of the fingerprint, because a copy of
-//! a dataset has other times and inodes.
+//! The stamp of a file shows whether the file has changed. A stamp consists of size, modification time, change time and
+//! inode. It is not part of the dataset's fingerprint, because a copy of a dataset has other times and inodes.
 //!
-//! A stamp is size, modification time, change time and inode. A write sets the change time when it begins (a write
-//! through a memory mapping perhaps a while later), and no program can set the change time back. A file that replaces
-//! another has another inode, except if the file system reuses inode numbers. Device numbers are not included, because
-//! they differ between mounts and nodes. In many FUSE file systems the inodes differ as well, so the stamps of their
-//! files have no inode.
+//! A write sets the change time when it begins (a write through a memory mapping perhaps a while later), and no program
+//! can set the change time back. A file that replaces another has another inode, except if the file system reuses inode
+//! numbers. Device numbers are not included, because they differ between mounts and nodes. In many FUSE file systems
+//! the inodes differ as well, so the stamps of their files have no inode.
 //!
 //! A stamp cannot detect a change that alters none of the four fields, for example a second write within one tick of
 //! the file system's clock. So a stamp is taken only when the last change is longer ago than a tick.
@@ -26,7 +25,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// One tick of the kernel's clock. Within this time after its last change, a file may change again and keep its stamp.
 pub const TICK: Duration = Duration::from_millis(20);
-/// Tick of a file system that stores times in whole seconds, or in steps of two.
+/// Tick of a file system that stores times in steps of one or two seconds.
 pub const COARSE_TICK: Duration = Duration::from_secs(2);
 
 /// Size, times and inode of a file or directory. A `ctime` or `inode` of 0 means that it is unknown; it is not
@@ -54,7 +53,7 @@ impl FileVersion {
 }
 
 impl Stamp {
-    /// Length of [`Stamp::to_bytes`].
+    /// Number of bytes that [`Stamp::to_bytes`] returns.
     pub const BYTES: usize = 32;
 
     /// Makes the stamp of a file with this `metadata`.
@@ -89,8 +88,8 @@ impl Stamp {
     /// Makes the stamp of an object of `size` bytes from its ETag and modification time, if known.
     pub(super) fn of_described(size: u64, etag: Option<&[u8]>, modified: Option<SystemTime>) -> Self {
         let etag = etag.filter(|etag| !etag.is_empty()).map_or(0, |etag| {
-            // Weak ETags count as well: they name a version, even if the server does not guarantee every byte. In
-            // headers an ETag has quotes, in listings it has none.
+            // Accept weak ETags: they name a version, even if the server does not guarantee every byte. An ETag has
+            // quotes in headers, but not in listings.
             let etag = etag.strip_prefix(b"W/").unwrap_or(etag);
             let quoted = etag.strip_prefix(b"\"").and_then(|etag| etag.strip_suffix(b"\""));
             let digest: [u8; 32] = Sha256::digest(quoted.unwrap_or(etag)).into();
@@ -146,9 +145,9 @@ impl Stamp {
         std::fs::metadata(path).map(|metadata| Self::of(&metadata))
     }
 
-    /// Returns the stamp that `look` finds. For a tick after a change, a further change might not alter the stamp. So
-    /// if the last change is more recent than that (or than `patience`, if shorter), waits that long and calls `look`
-    /// again.
+    /// Calls `look` for a file's stamp until the stamp is reliable. For a tick after a change, another change might not
+    /// alter the stamp. If the last change is that recent, this function waits for a tick, or for `patience` if that is
+    /// shorter, and calls `look` again.
     ///
     /// # Errors
     /// The errors of `look`.
@@ -158,7 +157,6 @@ impl Stamp {
         if !stamp.changed_within(wait) {
             return Ok(stamp);
         }
-        // This wait is short, and only for files that were written a moment ago.
         std::thread::sleep(wait);
         look()
     }
@@ -168,7 +166,7 @@ impl Stamp {
         !self.changed_within(self.tick())
     }
 
-    /// Returns how long after its last change a file may change again and keep its stamp.
+    /// Returns the time after a change within which another change might not alter the stamp.
     fn tick(self) -> Duration {
         let is_coarse = self.ctime % 1_000_000_000 == 0;
         if is_coarse { COARSE_TICK } else { TICK }
@@ -186,7 +184,7 @@ impl Stamp {
         Self { inode: 0, ..self }
     }
 
-    /// Returns the fields in order, little-endian.
+    /// Returns the four fields in their order, each little-endian.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         let fields = [self.size, self.mtime as u64, self.ctime as u64, self.inode];

@@ -1,4 +1,4 @@
-//! Tests which states fit which schedules, and the error messages of states that do not fit.
+//! Tests for which schedules a state fits, and which error messages appear if it does not fit.
 
 use super::*;
 use crate::dataset::Fingerprint;

@@ -1,5 +1,5 @@
 //! The encoded files of a batch. The bytes of a file stay in the slot that the reader filled. A file that is rebuilt
-//! from a packed image stays in the same slot if it fits there.
+//! from a packed image is written to the slot of that packed image if it fits there.
 
 use super::memory::{BatchStorage, BufferAddress};
 use super::{Batch, Element, Tensor};
@@ -12,14 +12,14 @@ use store::io::Filled;
 pub enum Encoded {
     /// The bytes are in a slot of the reader's arena.
     Slot(Filled),
-    /// The bytes are outside of the arena. They are a substitute sample, or a rebuilt file that does not fit into its
-    /// slot.
+    /// The bytes are in their own allocation: they are a substitute sample, or a rebuilt file that does not fit into
+    /// its slot.
     Owned(Vec<u8>),
 }
 
 impl Encoded {
-    /// Replaces the bytes by the bytes of `file`: in the same slot if it is large enough, else in new memory. Nearly
-    /// every rebuilt file fits, because it is smaller than its packed image.
+    /// Replaces the bytes by those of `file`: in the same slot if it is large enough, else in new memory. Nearly every
+    /// rebuilt file fits, because it is smaller than its packed image.
     pub fn replaced(self, file: &[u8]) -> Self {
         match self {
             Self::Slot(bytes) if file.len() <= bytes.room() => Self::Slot(bytes.replaced(file)),
@@ -70,12 +70,12 @@ impl std::ops::Deref for Encoded {
     }
 }
 
-/// The encoded files of a batch, by place. A place without an entry gives an empty file.
+/// The encoded files of a batch, by the index of the sample in the batch. A missing entry gives an empty file.
 #[derive(Default)]
 pub(super) struct EncodedFiles(BTreeMap<u32, EncodedFile>);
 
 struct EncodedFile {
-    /// The address of the first byte. Every access goes through this pointer, because consumers may write to the bytes.
+    /// The first byte. Every access goes through this pointer, because consumers may write to the bytes.
     base: BufferAddress,
     len: usize,
     #[expect(dead_code, reason = "held, not used")]
@@ -124,7 +124,7 @@ mod tests {
         {
             let slot = pool.try_take(1000).unwrap();
             assert_eq!(slot.capacity(), 2 * PAGE);
-            // The bytes begin near the end of the first page, which can happen with direct reads.
+            // With direct reads, the bytes may begin near the end of the first page.
             let read = Encoded::Slot(Filled::new(slot, PAGE - 1..PAGE + 999));
             let file: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
             let rebuilt = read.replaced(&file);

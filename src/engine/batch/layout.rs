@@ -1,9 +1,9 @@
-//! The contents of a batch, and their places in its buffer.
+//! Which tensors a batch contains, and where they are in its buffer.
 
 use super::{Element, Raggedness};
 use pixels::augment::{DType, MemoryFormat, Output};
 
-/// The alignment of every tensor of a batch, in bytes, as DLPack requires of a tensor's data.
+/// Alignment of every tensor of a batch in bytes, as DLPack requires.
 const ALIGN: usize = 256;
 
 /// The contents of a batch in addition to the label, id, occurrence and mask of each sample.
@@ -54,39 +54,30 @@ impl BatchLayout {
     }
 }
 
-/// The places of all tensors in a buffer: first the images, then the columns.
+/// The positions of all tensors in a buffer: first the images, then the columns.
 #[derive(Debug, Clone)]
 pub(super) struct BufferPlan {
-    /// The tensors of images.
     pub images: Vec<TensorSpan>,
-    /// The offset of the columns. The offsets of labels, ids and so on below are relative to this offset.
+    /// Offset of the first column in the buffer. All offsets of columns below are relative to it.
     pub columns: usize,
-    /// The offset of the labels, int64.
     pub labels: usize,
-    /// The offset of the sample ids, int64.
     pub ids: usize,
-    /// The offset of the occurrences, int64: for each place, the index of the draw among the draws of the same sample.
+    /// Offset of the occurrences, int64. If an epoch draws a sample several times, the occurrence numbers these draws.
     pub occurrences: usize,
-    /// The offset of the mask, one byte per sample.
     pub mask: usize,
-    /// The additional columns. Their offsets are also relative to `columns`.
     pub further: Vec<TensorSpan>,
-    /// The total number of bytes.
     pub bytes: usize,
 }
 
-/// A tensor in a buffer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TensorSpan {
-    /// The offset of the first byte.
     pub start: usize,
-    /// The number of bytes per sample.
     pub sample_bytes: usize,
 }
 
 impl BufferPlan {
-    /// Plans a buffer for `capacity` samples. Sizes saturate instead of overflowing. A later check of the memory limit
-    /// refuses a batch of saturated size.
+    /// Plans a buffer for `capacity` samples. Sizes saturate instead of overflowing, because a later check of the
+    /// memory limit refuses such a batch.
     pub(crate) fn new(layout: &BatchLayout, capacity: usize) -> Self {
         let mut end = 0usize;
         let mut take = |sample_bytes: usize| {
@@ -127,7 +118,6 @@ impl From<DType> for Element {
     }
 }
 
-/// Returns the shape of `n` images, and the type of their elements.
 pub(super) fn of_images(output: &Output, n: u32) -> (Vec<i64>, Element) {
     let (n, h, w) = (i64::from(n), i64::from(output.height), i64::from(output.width));
     let shape = match output.format {

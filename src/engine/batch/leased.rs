@@ -1,5 +1,5 @@
-//! Memory that another process, the producer, has leased to this process. The producer has filled it with a batch, and
-//! may fill it again after it is given back.
+//! Memory that another process, the producer, has leased to this process. The producer has filled the memory with a
+//! batch, and may fill it again after this process has given it back.
 //!
 //! The mapping is private: this process sees the producer's pages. When this process writes to a page, it gets its own
 //! copy of that page. These copies are dropped when the memory is given back. Otherwise they would hide parts of the
@@ -41,7 +41,6 @@ impl LeasedMap {
         Self::sealed_by(file, SEALS)
     }
 
-    /// Maps memory that has at least the seals `needed`.
     pub(super) fn sealed_by(file: OwnedFd, needed: SealFlags) -> Result<Self> {
         let file = File::from(file);
         let seals = rustix::fs::fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
@@ -79,12 +78,10 @@ impl LeasedMap {
         self.map.len()
     }
 
-    /// Returns the bytes. The producer must not be writing them.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.map
     }
 
-    /// Drops the copies of pages that this process has made by writing.
     fn drop_own_pages(&self) {
         let first = self.base.0 as u64;
         let found = written_pages(first, first + self.map.len().next_multiple_of(base::slot::PAGE) as u64);
@@ -107,7 +104,7 @@ fn cannot_map(error: std::io::Error) -> Error {
     Error::io("map a shared batch in", "memory", error)
 }
 
-/// The owner of leased memory. The memory is given back to it.
+/// The receiver of leased memory that is given back.
 pub trait LeaseOwner: Send + Sync {
     /// Takes back the buffer with the identifier `id`. If `inherited` is true, a forked child may still read the
     /// buffer, so its bytes must not change.
@@ -119,7 +116,6 @@ pub struct LeasedMemory {
     id: u64,
     map: Arc<LeasedMap>,
     lease_owner: Arc<dyn LeaseOwner>,
-    /// The number of forks of this process before the buffer was leased.
     forks: u64,
 }
 
@@ -137,7 +133,6 @@ impl LeasedMemory {
         self.map.len()
     }
 
-    /// Returns the mapping, which is the same each time that this memory is leased.
     pub(super) fn map(&self) -> &Arc<LeasedMap> {
         &self.map
     }
@@ -150,11 +145,11 @@ impl Drop for LeasedMemory {
     }
 }
 
-/// The number of times that this process has forked. A forked child shares pages with its parent, and sees them change
-/// when the producer fills them again. So memory that is leased at the time of a fork is never filled again.
+/// Number of times that this process has forked. A forked child shares pages with its parent, so it would see the bytes
+/// change when the producer fills the memory again. So memory that is leased at the time of a fork is never filled
+/// again.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// Starts counting forks.
 fn count_forks() {
     extern "C" fn count() {
         FORKS.fetch_add(1, Ordering::SeqCst);
@@ -166,7 +161,6 @@ fn count_forks() {
     });
 }
 
-/// The argument of the ioctl `PAGEMAP_SCAN` (linux/fs.h).
 #[repr(C)]
 #[derive(Default)]
 struct PageScan {
@@ -184,7 +178,6 @@ struct PageScan {
     return_mask: u64,
 }
 
-/// A range of pages that the scan found.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct PageRegion {
@@ -198,9 +191,9 @@ const PAGE_IS_FILE: u64 = 1 << 2;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_SWAPPED: u64 = 1 << 4;
 
-/// Returns the ranges of pages between two addresses of a private mapping that this process has written to. These pages
-/// are private copies, and no longer pages of the file. The scan takes about a hundredth of the time of dropping all
-/// pages and faulting them in again.
+/// Returns the address ranges between `first` and `end` of a private mapping that this process has written to. The
+/// pages in these ranges are private copies. The scan takes about a hundredth of the time of dropping all pages and
+/// faulting them in again.
 ///
 /// # Errors
 /// Linux before 6.7 does not have this scan.
@@ -251,7 +244,7 @@ mod tests {
         }
     }
 
-    /// Returns a sealed file of almost three pages as the producer maps it, and as the consumer maps it.
+    /// Returns two mappings of a sealed file of almost three pages: the producer's and the consumer's.
     fn leased() -> (MmapMut, Arc<LeasedMap>) {
         let file = create_memfd(3 * 4096 - 5).unwrap();
         // SAFETY: the size of the file does not change.

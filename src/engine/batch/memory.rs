@@ -12,10 +12,10 @@ use pixels::gpu::{
 };
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The largest number of unused events that a buffer keeps for its next batches.
+/// Maximum number of unused GPU events that a buffer keeps for its next batches.
 const MAX_SPARE: usize = 8;
 
-/// The kind of memory that holds the buffers of a pool.
+/// Where the buffers of a pool are allocated.
 #[derive(Clone, Default)]
 pub enum BatchStorage {
     /// Buffers are in host memory.
@@ -23,7 +23,7 @@ pub enum BatchStorage {
     Host,
     /// Buffers are in host memory that can be leased to other processes.
     Shared,
-    /// The columns are in host memory, and encoded files stay in the slots that they were read into.
+    /// Tensors other than images are in host memory. Encoded files stay in the slots that they were read into.
     Slots,
     /// Buffers are on a GPU.
     Cuda(CudaStorage),
@@ -36,7 +36,8 @@ pub struct CudaStorage {
     pub pool: MemoryPool,
     /// The stream on which memory is allocated and freed. No other work is queued on this stream.
     pub stream: Stream,
-    /// Page-locked staging buffers. Each batch that is being filled takes one of them for its columns.
+    /// Page-locked staging buffers. Each batch that is being filled takes one of them for its tensors other than
+    /// images.
     pub staging: Registration,
 }
 
@@ -71,7 +72,6 @@ impl BatchStorage {
     }
 }
 
-/// The memory of one buffer.
 pub(super) enum BufferMemory {
     Host(HostMemory),
     Cuda(CudaMemory),
@@ -89,7 +89,7 @@ impl BufferMemory {
         }
     }
 
-    /// Prepares the memory for a batch. Returns false if no staging buffer is free for its columns now.
+    /// Prepares the memory for a batch. Returns false if no staging buffer is free now.
     pub(super) fn open(&mut self, plan: &BufferPlan) -> bool {
         match self {
             Self::Host(_) => true,
@@ -100,12 +100,10 @@ impl BufferMemory {
         }
     }
 
-    /// Returns whether a new batch in this buffer can wait for all former users of the buffer.
     pub(super) fn can_be_reused(&self) -> bool {
         self.cuda().is_none_or(CudaMemory::can_be_reused)
     }
 
-    /// Returns the address at which the CPU writes the images; `None` on a GPU.
     pub(super) fn host_images(&self) -> Option<BufferAddress> {
         match self {
             Self::Host(memory) => Some(memory.base),
@@ -113,7 +111,8 @@ impl BufferMemory {
         }
     }
 
-    /// Returns the address at which the CPU writes the columns. For a batch on a GPU, it is in a staging buffer.
+    /// Returns the address at which the CPU writes the columns (labels, ids and other tensors except images). For a
+    /// batch on a GPU, the columns are in a staging buffer.
     pub(super) fn host_columns(&mut self, plan: &BufferPlan) -> BufferAddress {
         match self {
             Self::Host(memory) => BufferAddress(memory.base.0.wrapping_add(plan.columns)),
@@ -121,8 +120,8 @@ impl BufferMemory {
         }
     }
 
-    /// Returns the address of the first byte, in the memory that [`BufferMemory::place`] names. All access to the
-    /// buffer goes through this pointer.
+    /// Returns the address of the first byte, on the host or on the GPU. All access to the buffer goes through this
+    /// pointer.
     pub(super) fn base(&self) -> BufferAddress {
         match self {
             Self::Host(memory) => memory.base,
@@ -151,7 +150,6 @@ impl BufferMemory {
         }
     }
 
-    /// Prepares the memory for its return to the pool, after the last tensor of the buffer was dropped.
     pub(super) fn prepared_for_reuse(mut self) -> Self {
         if let Self::Cuda(memory) = &mut self {
             memory.columns = None;
@@ -165,17 +163,12 @@ impl BufferMemory {
 
 pub(super) struct HostMemory {
     base: BufferAddress,
-    /// Owns the memory at `base`.
     owner: HostOwner,
 }
 
-/// The owner of host memory.
 enum HostOwner {
-    /// A mapping that only this process has.
     Process(MmapMut),
-    /// Memory that is leased to other processes.
     Shared(SharedMemory),
-    /// Memory that another process has leased to this process.
     Leased(#[expect(dead_code, reason = "held, not used")] LeasedMemory),
 }
 
@@ -192,7 +185,6 @@ impl From<LeasedMemory> for BufferMemory {
 }
 
 impl BufferMemory {
-    /// Returns the memory if it can be leased to other processes.
     pub(super) fn shared(&self) -> Option<&SharedMemory> {
         match self {
             Self::Host(HostMemory { owner: HostOwner::Shared(memory), .. }) => Some(memory),
@@ -201,34 +193,30 @@ impl BufferMemory {
     }
 }
 
-/// A buffer on a GPU, and the users that its next writer must wait for.
 pub(super) struct CudaMemory {
     buffer: Option<DeviceBuffer>,
     staging: Registration,
-    /// The staging buffer of labels, ids, mask and additional columns, while the batch is being filled.
     columns: Option<Slot>,
     users: Mutex<BufferUsers>,
 }
 
 #[derive(Default)]
 struct BufferUsers {
-    /// Events that the next writer of the buffer waits for. They mark the end of the former users' work or, in a new
-    /// buffer, its allocation.
+    /// Events that the next writer of the buffer waits for. They mark the end of the former users' work. In a new
+    /// buffer, they mark its allocation.
     former_events: Vec<Arc<Event>>,
-    /// Events that no stream waits for any more, kept so that no batch has to create new ones.
+    /// Unused events, kept so that later batches need not create new ones.
     spare: Vec<Arc<Event>>,
-    /// The event that completes when the batch is complete.
     ready: Option<Arc<Event>>,
-    /// The streams that have read the batch, each with one event. If a stream reads the batch again, the event is
+    /// The streams that have read the batch, each with one event. If a stream reads the batch again, its event is
     /// recorded again.
     reader_events: Vec<(StreamRef, Arc<Event>)>,
-    /// The streams that may read the batch until its last tensor is dropped.
     readers_until_drop: Vec<StreamRef>,
-    /// The streams that have read the batch and capture a CUDA graph. An event recorded now would become part of the
-    /// graph.
+    /// The streams that have read the batch and are now capturing a CUDA graph. An event recorded now would become part
+    /// of that graph.
     capturing: Vec<StreamRef>,
-    /// Whether no event could be recorded for a stream that has read the batch. That happens if its handle no longer
-    /// belongs to a stream.
+    /// Whether no event could be recorded for a stream that has read the batch, for example because the stream was
+    /// destroyed.
     reader_lost: bool,
 }
 
@@ -243,15 +231,13 @@ impl BufferUsers {
         self.former_events.extend(self.reader_events.drain(..).map(|(_, event)| event));
     }
 
-    /// Returns an event that no stream waits for: a spare event if there is one, else a new event.
     fn event(&mut self, device: &GpuDevice) -> Result<Arc<Event>> {
-        // An event with another owner may mark the end of an earlier batch, and some code may still wait for it.
+        // An event that is shared may mark the end of an earlier batch, and some code may still wait for it.
         let unused = self.spare.iter().position(|event| Arc::strong_count(event) == 1);
         unused.map_or_else(|| Event::new(device).map(Arc::new), |at| Ok(self.spare.swap_remove(at)))
     }
 
-    /// Records that the batch is complete. `ready` comes after all events in `former_events`, so they are not needed
-    /// any more.
+    /// Records that the batch is complete. `ready` comes after all events in `former_events`, so these become unused.
     fn complete(&mut self, ready: Arc<Event>) {
         self.ready = Some(ready);
         self.spare.append(&mut self.former_events);
@@ -284,8 +270,8 @@ impl CudaMemory {
         true
     }
 
-    /// Records `event`, or a new event if it is `None`, after the work that `stream` has queued. Returns `None` if the
-    /// stream captures a CUDA graph.
+    /// Records an event after the work that `stream` has queued: `event`, or a new one if it is `None`. Returns `None`
+    /// if the stream captures a CUDA graph.
     fn mark(
         &self,
         users: &mut BufferUsers,
@@ -311,9 +297,8 @@ impl CudaMemory {
         users.former_events.iter().try_for_each(|event| stream.wait(event))
     }
 
-    /// Queues the copy of the columns after the images, and then the event that marks the batch as complete.
     pub(super) fn complete(&mut self, plan: &BufferPlan, flight: &mut InFlight) -> Result<()> {
-        // A batch without images has not waited for its former users yet.
+        // For a batch without images, no stream has waited for the former users yet.
         self.wait_for_former_users(flight.stream())?;
         let columns =
             self.columns.take().ok_or_else(|| Error::Internal("a batch was completed twice".into()))?;
@@ -326,12 +311,10 @@ impl CudaMemory {
         Ok(())
     }
 
-    /// Returns the event that completes when the batch is complete.
     pub(super) fn ready(&self) -> Option<Arc<Event>> {
         self.users().ready.clone()
     }
 
-    /// Makes `stream` wait until the batch is complete, so that it can read the batch.
     pub(super) fn add_reader(&self, stream: StreamRef) -> Result<()> {
         if stream.captures(self.device())? {
             let message = "is capturing a CUDA graph, and a batch cannot be part of a graph: take batches before the \
@@ -372,7 +355,6 @@ impl CudaMemory {
         }
     }
 
-    /// Copies a part of the buffer to the host, and waits until the copy is complete.
     pub(super) fn read(&self, offset: usize, bytes: usize) -> Result<Vec<u8>> {
         let stream = Stream::new(self.device())?;
         if let Some(ready) = self.ready() {
@@ -401,12 +383,11 @@ impl Drop for CudaMemory {
     }
 }
 
-/// An address in a buffer, which threads may share.
 #[derive(Clone, Copy)]
 pub(super) struct BufferAddress(pub *mut u8);
 
-// SAFETY: the buffer, or the encoded file with this address, keeps the memory alive. Each ticket writes through the
-// address only to its own place, and tensors exist only after the last ticket is dropped.
+// SAFETY: the buffer or encoded file at this address keeps the memory alive. Each ticket writes through the address
+// only to its own sample's bytes, and tensors exist only after the last ticket is dropped.
 unsafe impl Send for BufferAddress {}
 // SAFETY: the same reasons as for `Send`.
 unsafe impl Sync for BufferAddress {}

@@ -1,8 +1,8 @@
 //! A batch: one buffer of images, labels, sample ids and mask. Many threads fill it, and then the consumer owns it.
 //!
-//! A buffer is in one of three places: free in its [`BatchPool`], in the pipeline (a [`Ticket`] per place and one
-//! [`BatchCloser`], then waiting for delivery), or with the consumer, which keeps it while any [`Tensor`] of it exists.
-//! It is reused only after its last tensor is dropped. (→ tests/load/pipeline.rs, tests/python/)
+//! A buffer is in one of three states: free in its [`BatchPool`]; in the pipeline, where one [`Ticket`] per sample and
+//! one [`BatchCloser`] exist until the batch is complete; or with the consumer, which keeps it while any [`Tensor`] of
+//! it exists. It is reused only after its last tensor is dropped. (→ tests/load/pipeline.rs, tests/python/)
 
 mod encoded;
 mod layout;
@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 /// Receives finished batches.
 pub trait Sink: Send + Sync {
-    /// Takes a batch, or drops it if no consumer waits for it any more.
+    /// Takes a batch, or drops it if no consumer waits for a batch any more.
     fn put(&self, batch: Batch);
     /// Reports that a batch will not come, because there was no memory to complete it.
     fn fail(&self, error: Error);
@@ -46,7 +46,7 @@ pub trait Sink: Send + Sync {
 /// A sample that could not be read or decoded.
 #[derive(Debug)]
 pub struct Failure {
-    /// The sample's place in the batch.
+    /// The index of the sample in the batch.
     pub index: u32,
     /// The sample's id.
     pub sample: u64,
@@ -81,12 +81,13 @@ impl Batch {
         self.len == 0
     }
 
-    /// Takes out the samples that failed, in the order of their places.
+    /// Takes out the samples that failed, in the order of their indices in the batch.
     pub fn take_failures(&mut self) -> Vec<Failure> {
         std::mem::take(&mut self.failures)
     }
 
-    /// Hands the buffer to the consumer. From then on, it does not count towards the pipeline's share of buffers.
+    /// Hands the buffer to the consumer. A delivered buffer no longer counts towards the pipeline's maximum number of
+    /// buffers.
     pub fn deliver(&mut self) {
         let buffer = Arc::get_mut(&mut self.buffer).expect("a batch has no tensors before its delivery");
         buffer.deliver();
@@ -125,8 +126,8 @@ impl Batch {
         self.images_of(0)
     }
 
-    /// Returns image tensor number `number`, `[n, 3, height, width]` or `[n, height, width, 3]` in the loader's dtype.
-    /// There is one tensor for each view of each image field.
+    /// Returns the image tensor with the index `number`, `[n, 3, height, width]` or `[n, height, width, 3]` in the
+    /// loader's dtype. There is one tensor for each view of each image field.
     ///
     /// # Panics
     /// Panics if there are not that many image tensors.
@@ -135,7 +136,7 @@ impl Batch {
         self.tensor(self.buffer.plan().images[number].start, shape, element)
     }
 
-    /// Returns the number of additional columns.
+    /// Returns the number of additional tensors with a fixed number of elements per sample.
     pub fn num_columns(&self) -> usize {
         self.buffer.layout().columns.len()
     }
@@ -145,10 +146,10 @@ impl Batch {
         self.buffer.layout().values.len()
     }
 
-    /// Returns additional column number `number`, `[n, ...]`.
+    /// Returns the additional tensor with the index `number`, `[n, ...]`.
     ///
     /// # Panics
-    /// Panics if there are not that many columns.
+    /// Panics if there are not that many additional tensors.
     pub fn further(&self, number: usize) -> Tensor {
         let Column { element, shape } = &self.buffer.layout().columns[number];
         let shape = std::iter::once(self.len).chain(shape.iter().copied()).map(i64::from).collect();
@@ -156,7 +157,7 @@ impl Batch {
         self.tensor(offset, shape, *element)
     }
 
-    /// Returns the class numbers, `int64 [n]`. They mean nothing if the dataset has no classes: see
+    /// Returns the class numbers, `int64 [n]`. They have no meaning if the dataset has no classes: see
     /// [`data::dataset::DatasetIndex::is_labeled`].
     pub fn labels(&self) -> Tensor {
         self.column(self.buffer.plan().labels, Element::I64)
@@ -167,8 +168,8 @@ impl Batch {
         self.column(self.buffer.plan().ids, Element::I64)
     }
 
-    /// Returns, for each place, the index of the draw among the epoch's draws of the same sample, `int64 [n]`, from 0.
-    /// The random choices of a view depend on this index.
+    /// Returns which draw of its sample each row of the batch is, `int64 [n]`: 0 for the first draw of a sample in the
+    /// epoch, 1 for the second. The random choices of a view depend on this number.
     pub fn occurrences(&self) -> Tensor {
         self.column(self.buffer.plan().occurrences, Element::I64)
     }
@@ -178,8 +179,8 @@ impl Batch {
         self.mask().of_bytes()
     }
 
-    /// Returns which places hold valid samples, `bool [n]`: false for padding and for failed samples that were replaced
-    /// by zeros.
+    /// Returns which rows of the batch hold valid samples, `bool [n]`: false for padding and for failed samples that
+    /// were replaced by zeros.
     pub fn mask(&self) -> Tensor {
         self.column(self.buffer.plan().mask, Element::Bool)
     }
@@ -206,7 +207,6 @@ mod tests {
     use pixels::augment::{DType, Fidelity, MemoryFormat, Output};
     use std::sync::Mutex;
 
-    /// Collects batches as they come.
     #[derive(Default)]
     pub(super) struct Collected(pub(super) Mutex<Vec<Batch>>);
 

@@ -1,4 +1,5 @@
-//! A batch that is being filled, and the tickets that let threads write to its places.
+//! A batch that is being filled. For each sample there is a ticket, which lets one thread write the sample's row of the
+//! batch.
 
 use super::encoded::{Encoded, EncodedFiles};
 use super::layout::{BufferPlan, TensorSpan};
@@ -11,26 +12,24 @@ use pixels::gpu::{InFlight, Stream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A batch that is being filled. Its tickets and its closer share it.
 struct OpenBatch {
     step: u64,
     len: u32,
     plan: BufferPlan,
-    /// The address of the images; `None` on a GPU.
     images: Option<BufferAddress>,
     columns: BufferAddress,
-    /// The number of tickets and closers that still exist.
+    /// Number of tickets and closers that are not dropped yet. The last drop completes the batch.
     open: AtomicUsize,
     spoiled: AtomicBool,
     failures: Mutex<Vec<Failure>>,
     encoded: Mutex<EncodedFiles>,
-    /// The values of the fields whose lengths differ from sample to sample, by field and then by place.
+    /// The values of the fields whose lengths differ from sample to sample, by field and then by sample.
     values: Mutex<Vec<Vec<Option<Value>>>>,
     buffer: Mutex<Option<BatchBuffer>>,
     ready: Arc<dyn Sink>,
 }
 
-/// Starts a batch in `buffer`. Returns the closer and a ticket for each of `len` places. When the closer and all
+/// Starts a batch in `buffer`. Returns the closer and one ticket for each of `len` samples. When the closer and all
 /// tickets are dropped, the batch goes to `ready`.
 pub(super) fn begin(
     mut buffer: BatchBuffer,
@@ -59,8 +58,8 @@ pub(super) fn begin(
 }
 
 impl OpenBatch {
-    /// Records that a ticket or the closer was dropped, and whether it had `finished`. The last drop sends the batch to
-    /// `ready`.
+    /// Records that a ticket or the closer was dropped. `finished` is false if its work was not done, which spoils the
+    /// batch. The last drop sends the batch to `ready`.
     fn close_part(&self, finished: bool) {
         if !finished {
             self.spoiled.store(true, Ordering::Relaxed);
@@ -87,15 +86,14 @@ impl OpenBatch {
         }
     }
 
-    /// Joins the values of each field into arrays.
     fn gather(&self, buffer: &BatchBuffer) -> Result<Vec<Gathered>> {
         let values = std::mem::take(&mut *self.values.lock().unwrap_or_else(PoisonError::into_inner));
         values.into_iter().zip(&buffer.layout().values).map(|(of, ragged)| gather(of, *ragged)).collect()
     }
 }
 
-/// The right to fill one place of a batch. A ticket that is dropped without [`Ticket::finish`] spoils its batch, which
-/// is then never delivered.
+/// The right to fill the row of one sample in a batch. A ticket that is dropped without [`Ticket::finish`] spoils its
+/// batch, which is then never delivered.
 pub struct Ticket {
     batch: Arc<OpenBatch>,
     index: u32,
@@ -103,12 +101,12 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Returns the place in the batch.
+    /// Returns the index of the sample in the batch.
     pub fn index(&self) -> u32 {
         self.index
     }
 
-    /// Returns the bytes of this place in image tensor number `number`.
+    /// Returns the sample's bytes in the image tensor with the index `number`.
     ///
     /// # Panics
     /// Panics for a batch on a GPU, whose images are written by kernels.
@@ -118,15 +116,15 @@ impl Ticket {
         self.row(images, span)
     }
 
-    /// Returns the bytes of this place in additional column number `number`.
+    /// Returns the sample's bytes in the additional tensor with the index `number`.
     pub fn column(&mut self, number: usize) -> &mut [u8] {
         let span = self.batch.plan.further[number];
         self.row(self.batch.columns, span)
     }
 
     fn row(&mut self, base: BufferAddress, TensorSpan { start, sample_bytes }: TensorSpan) -> &mut [u8] {
-        // SAFETY: places are disjoint and inside the buffer, and this is the only ticket of its place. `&mut self`
-        // keeps the slice unique, and the buffer lives until the last ticket is dropped.
+        // SAFETY: the rows of samples are disjoint and inside the buffer, and this is the only ticket of its row. `&mut
+        // self` keeps the slice unique, and the buffer lives until the last ticket is dropped.
         unsafe {
             std::slice::from_raw_parts_mut(
                 base.0.add(start + self.index as usize * sample_bytes),
@@ -135,31 +133,30 @@ impl Ticket {
         }
     }
 
-    /// Sets this place's value of a field. `field` is the index of the field among the fields whose values differ in
+    /// Sets the sample's value of a field. `field` is the index of the field among the fields whose values differ in
     /// length.
     pub fn put(&mut self, field: usize, value: Option<Value>) {
         let mut values = self.batch.values.lock().unwrap_or_else(PoisonError::into_inner);
         values[field][self.index as usize] = value;
     }
 
-    /// Moves the bytes of this place's file into the batch, which keeps them until its last tensor is dropped.
+    /// Moves the bytes of the sample's file into the batch, which keeps them until its last tensor is dropped.
     pub fn keep(&mut self, bytes: Encoded) {
         self.batch.encoded.lock().unwrap_or_else(PoisonError::into_inner).insert(self.index, bytes);
     }
 
-    /// Records that the sample of this place failed. The failure is `fatal` if the epoch cannot continue without the
-    /// sample.
+    /// Records that the sample failed. The failure is `fatal` if the epoch cannot continue without the sample.
     pub fn fail(&mut self, sample: u64, error: Error, fatal: bool) {
         let failure = Failure { index: self.index, sample, error, fatal };
         self.batch.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
     }
 
-    /// Finishes the place, which holds `sample` of class `label`. `valid` is the value of the mask at this place.
-    /// `occurrence` is the index of this draw among the epoch's draws of the sample.
+    /// Finishes the row, which holds `sample` of class `label`. `valid` is the row's value in the mask. `occurrence` is
+    /// the index of this draw among the epoch's draws of the sample.
     pub fn finish(mut self, sample: u64, occurrence: u32, label: u32, valid: bool) {
         let (plan, index) = (&self.batch.plan, self.index as usize);
         // SAFETY: the four elements are inside the columns at their natural alignment (each array starts at a multiple
-        // of `layout::ALIGN`) and belong only to this ticket's place.
+        // of `layout::ALIGN`) and belong only to this ticket's row.
         unsafe {
             let base = self.batch.columns.0;
             base.add(plan.labels).cast::<i64>().add(index).write(i64::from(label));
@@ -185,14 +182,14 @@ pub struct BatchCloser {
 }
 
 impl BatchCloser {
-    /// Closes a batch in host memory. It is complete when its last place is filled.
+    /// Closes a batch in host memory. The batch is complete when its last row is filled.
     pub fn close(mut self) {
         self.closed = true;
     }
 
     /// Returns the device addresses of the image tensors of a batch on a GPU, in the order of
-    /// [`BatchLayout::images`](super::BatchLayout::images). Kernels that are queued on `stream` from now on may write
-    /// there: the stream waits for all former readers of the buffer.
+    /// [`BatchLayout::images`](super::BatchLayout::images). Kernels that are queued on `stream` after this call may
+    /// write there, because the call makes the stream wait for all former readers of the buffer.
     ///
     /// # Errors
     /// [`Error::Internal`] for a batch in host memory; [`Error::Gpu`].
@@ -204,11 +201,11 @@ impl BatchCloser {
         Ok(self.batch.plan.images.iter().map(move |tensor| base + tensor.start as u64))
     }
 
-    /// Closes a batch on a GPU after its images were queued on the stream of `flight`. Queues the copy of its columns
-    /// on the same stream. All tickets must have been finished or dropped.
+    /// Closes a batch on a GPU after its images were queued on the stream of `flight`. Queues the copy of its other
+    /// tensors on the same stream. All tickets must have been finished or dropped.
     ///
     /// # Errors
-    /// [`Error::Internal`] for a batch in host memory or with tickets left; [`Error::Gpu`].
+    /// [`Error::Internal`] for a batch in host memory, or if tickets still exist; [`Error::Gpu`].
     pub fn close_on(mut self, flight: &mut InFlight) -> Result<()> {
         // Acquire: the copy below must see everything that the tickets wrote.
         if self.batch.open.load(Ordering::Acquire) != 1 {
@@ -219,7 +216,7 @@ impl BatchCloser {
             .with_buffer(|buffer| buffer.memory_mut().cuda_mut().ok_or_else(on_host)?.complete(plan, flight));
         if completed.is_err() {
             // The buffer returns to its pool without an event to wait for. So wait until no queued work can write to
-            // it.
+            // the buffer.
             let _ = flight.wait();
         }
         completed?;

@@ -1,6 +1,6 @@
-//! The parcel of a leased batch: the contents that are not in its buffer. These are failed samples, remarks, and values
-//! whose lengths differ from sample to sample. A parcel is written once into its own memfd, which is then sealed
-//! against writing.
+//! The parcel of a leased batch: the contents that are not in its buffer. These are failed samples, remarks about
+//! samples, and values whose lengths differ from sample to sample. A parcel is written once into its own memfd, which
+//! is then sealed against writing.
 //!
 //! ```text
 //! length of the document, u64 | document, JSON | blocks of bytes, each at a multiple of 64 bytes
@@ -27,7 +27,6 @@ const ALIGN: usize = 64;
 pub struct Parcel {
     /// The samples that failed.
     pub failures: Vec<Failure>,
-    /// The values whose lengths differ from sample to sample, by field.
     pub(super) values: Vec<Gathered>,
     /// Remarks about samples, by their ids.
     pub remarks: Vec<Remark>,
@@ -36,7 +35,6 @@ pub struct Parcel {
 /// A remark about a sample that did not fail: the sample's id and the text.
 pub type Remark = (u64, String);
 
-/// The JSON document of a parcel.
 #[derive(Serialize, Deserialize)]
 struct Document {
     failures: Vec<CarriedFailure>,
@@ -52,7 +50,7 @@ struct CarriedFailure {
     fatal: bool,
 }
 
-/// The values of a field. Each range is the position of a block, relative to the beginning of the first block.
+/// The values of a field. Each range is the position of a block, counted from the beginning of the first block.
 #[derive(Serialize, Deserialize)]
 enum CarriedValues {
     Texts(Vec<Option<String>>),
@@ -69,7 +67,6 @@ struct CarriedArray {
     shape: Vec<i64>,
 }
 
-/// The blocks of a parcel, laid out one after another.
 #[derive(Default)]
 struct Blocks<'a> {
     blocks: Vec<&'a [u8]>,
@@ -90,8 +87,8 @@ impl<'a> Blocks<'a> {
 }
 
 impl Batch {
-    /// Writes the parcel of this batch, with these `remarks`, to memory that is sealed against writing. Returns `None`
-    /// if there is nothing to write.
+    /// Writes the parcel of this batch, with these `remarks`, to memory that is then sealed against writing. Returns
+    /// `None` if there is nothing to write.
     ///
     /// # Errors
     /// [`Error::Io`] if there is no memory for the parcel.
@@ -135,7 +132,6 @@ impl Batch {
     }
 }
 
-/// Returns the offset of the first block after a document of `document` bytes.
 fn blocks_begin(document: usize) -> usize {
     (size_of::<u64>() + document).next_multiple_of(ALIGN)
 }
@@ -157,7 +153,7 @@ fn write(mut file: &File, document: &[u8], first: usize, blocks: &Blocks<'_>) ->
 }
 
 impl Parcel {
-    /// Reads what another process wrote with [`Batch::parcel`], for a batch of `len` samples.
+    /// Reads a parcel that another process wrote with [`Batch::parcel`], for a batch of `len` samples.
     ///
     /// # Errors
     /// [`Error::Unavailable`] for memory that is not sealed against writing; [`Error::Io`] if it cannot be mapped;
@@ -261,8 +257,6 @@ mod tests {
         Value::Array(Array { element: Element::U8, shape: shape.to_vec(), bytes: bytes.to_vec() })
     }
 
-    /// Returns a batch of three samples with strings, bytes, arrays of one shape, arrays of different numbers of rows,
-    /// and arrays of any shapes. The second sample failed.
     fn made() -> Batch {
         let (sink, ready) = collector();
         let (closer, tickets) = pool().begin(7, 3, &sink).unwrap().unwrap();

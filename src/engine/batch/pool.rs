@@ -1,4 +1,4 @@
-//! A pool of batch buffers: a fixed number of them, used again and again.
+//! A pool with a fixed number of batch buffers, which are used again and again.
 
 use super::encoded::EncodedFiles;
 use super::layout::{BatchLayout, BufferPlan};
@@ -16,13 +16,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Pools {
     /// The number of bytes of the arena that files are read into.
     pub slot_bytes: usize,
-    /// The number of batches that are being filled or wait for the consumer.
+    /// The maximum number of batches in the pipeline: being filled, or waiting for the consumer.
     pub prefetch: usize,
     /// The total number of batch buffers, including the buffers that the consumer keeps.
     pub batches: usize,
 }
 
-/// Batch buffers up to a fixed number, allocated when first needed and then reused.
+/// A pool of batch buffers. Buffers are allocated when first needed, up to a fixed number, and then reused.
 #[derive(Clone)]
 pub struct BatchPool(Arc<PoolShared>);
 
@@ -33,7 +33,7 @@ struct PoolShared {
     limits: Pools,
     storage: BatchStorage,
     state: Mutex<PoolState>,
-    /// Called when a buffer is returned, because the reading thread may wait for one.
+    /// Called when a buffer is returned, because the reading thread may be waiting for a buffer.
     on_free: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -42,8 +42,8 @@ struct PoolState {
     free: Vec<BufferMemory>,
     allocated: usize,
     in_pipeline: usize,
-    /// Set while the consumer waits for a batch. It may keep the buffers that it has not returned by then, so the pool
-    /// may allocate more.
+    /// Whether the pool may allocate more buffers. Set while the consumer waits for a batch, because the consumer may
+    /// keep the buffers that it has not returned by then.
     may_grow: bool,
 }
 
@@ -61,8 +61,8 @@ impl BatchPool {
         Self(Arc::new(PoolShared { capacity, plan, layout, limits, storage, state, on_free }))
     }
 
-    /// Allocates one more of the buffers that the pipeline will need, and touches its pages, so that the first batches
-    /// do not wait for the kernel to clear them. Returns whether it allocated one; on a GPU it never does.
+    /// Allocates one of the buffers that the pipeline will need, and touches its pages, so that the first batches do
+    /// not wait for the kernel to clear them. Returns whether a buffer was allocated; on a GPU always false.
     ///
     /// # Errors
     /// The errors of [`BatchPool::begin`].
@@ -80,8 +80,8 @@ impl BatchPool {
         Ok(true)
     }
 
-    /// Takes a buffer for the pipeline. Returns `None` while the pipeline holds its full share or the consumer holds
-    /// all buffers.
+    /// Takes a buffer for the pipeline. Returns `None` while the pipeline has its maximum number of buffers, or the
+    /// consumer holds all others.
     ///
     /// # Errors
     /// The errors of [`BatchPool::begin`].
@@ -90,8 +90,8 @@ impl BatchPool {
         if state.in_pipeline >= self.0.limits.prefetch {
             return Ok(None);
         }
-        // A consumer that drops a batch only after it gets the next one needs one buffer in addition to the pipeline's
-        // share.
+        // A consumer that drops a batch only after it gets the next one needs one buffer more than the pipeline's
+        // maximum.
         let may_allocate = state.allocated <= self.0.limits.prefetch || state.may_grow;
         let mut memory = match state.free.iter().rposition(BufferMemory::can_be_reused) {
             Some(latest) => state.free.remove(latest),
@@ -119,14 +119,14 @@ impl BatchPool {
         }))
     }
 
-    /// Returns whether the pipeline may take one more of the batches that another process makes.
+    /// Returns whether the pool has space for one more batch that another process made.
     pub fn has_lease_space(&self) -> bool {
         let state = self.0.lock();
         state.in_pipeline < self.0.limits.prefetch && state.allocated < self.0.limits.batches
     }
 
-    /// Makes the batch of step `step` with `len` samples. Its memory was filled and leased by another process, and
-    /// `parcel` came with it. The memory is given back when the last tensor of the batch is dropped.
+    /// Makes the batch of step `step` with `len` samples from memory that another process has filled and leased, and
+    /// from the `parcel` of that batch. The memory is given back when the last tensor of the batch is dropped.
     ///
     /// # Errors
     /// [`Error::Internal`] for memory that holds no such batch.
@@ -150,10 +150,6 @@ impl BatchPool {
         Ok(Batch { step, len, failures, buffer: Arc::new(buffer) })
     }
 
-    /// Checks that leased memory, and the parcel that came with it, are a batch of `len` samples for this pool.
-    ///
-    /// # Errors
-    /// [`Error::Internal`] if they are not.
     pub(super) fn check_leased(&self, len: u32, memory: &LeasedMemory, parcel: &Parcel) -> Result<()> {
         let bytes = memory.len();
         if bytes != self.0.plan.bytes.max(1)
@@ -169,8 +165,8 @@ impl BatchPool {
     }
 
     /// Takes a buffer for the batch of step `step`, which has `len` samples. Returns the closer and one ticket for each
-    /// place. When the closer and all tickets are dropped, the batch goes to `ready`. Returns `None` if no buffer is
-    /// free within the pool's limits. Then try again after a buffer was returned.
+    /// sample. When the closer and all tickets are dropped, the batch goes to `ready`. Returns `None` if no buffer is
+    /// free within the pool's limits; call again after a buffer was returned.
     ///
     /// # Errors
     /// [`Error::Io`] when the system has no memory left, [`Error::Gpu`] when the device has none.
@@ -183,20 +179,21 @@ impl BatchPool {
         Ok(self.take()?.map(|buffer| open_batch::begin(buffer, step, len, ready)))
     }
 
-    /// Records that the consumer waits for the next batch. The pool assumes that the consumer keeps the buffers that it
-    /// has not returned by now.
+    /// Tells the pool that the consumer waits for the next batch. The pool assumes that the consumer keeps the buffers
+    /// that it has not returned by now.
     pub fn consumer_waits(&self) {
         self.0.lock().may_grow = true;
         (self.0.on_free)();
     }
 
-    /// Returns whether the consumer holds all buffers that the limits allow. No batch can be made until it returns one.
+    /// Returns whether the consumer holds all buffers that the limits allow. No batch can be made until the consumer
+    /// returns one.
     pub fn all_held(&self) -> bool {
         let state = self.0.lock();
         state.in_pipeline == 0 && state.free.is_empty() && state.allocated == self.0.limits.batches
     }
 
-    /// Returns the largest number of buffers, and the size of each in bytes.
+    /// Returns the maximum number of buffers, and the size of each in bytes.
     pub fn limits(&self) -> (usize, usize) {
         (self.0.limits.batches, self.0.plan.bytes)
     }
@@ -209,21 +206,17 @@ impl PoolShared {
     }
 }
 
-/// One buffer. Its memory returns to the pool when it is dropped.
 pub(super) struct BatchBuffer {
     memory: Option<BufferMemory>,
-    /// The encoded files, which stay in the slots that they were read into.
+    /// Encoded files are not copied: they stay in the slots that they were read into.
     pub(super) encoded: EncodedFiles,
-    /// The values whose lengths differ from sample to sample, by field.
     pub(super) values: Vec<Gathered>,
     delivered: bool,
-    /// Whether the memory must not be reused.
     pub(super) not_reused: bool,
-    /// Whether another process has made the batch.
     pub(super) is_from_producer: bool,
     pool: Arc<PoolShared>,
-    /// The process that took the buffer. A forked child has a copy of it, but the pool's locks may be held by threads
-    /// that the child does not have.
+    /// The process that took the buffer. A forked child has a copy of the buffer, but must not lock the pool, because a
+    /// thread that exists only in the parent may hold the lock.
     process: u32,
 }
 
@@ -248,7 +241,7 @@ impl BatchBuffer {
         self.memory.as_mut().expect("only dropping takes it out")
     }
 
-    /// Copies `bytes` to the columns, which have space for the full capacity of the buffer.
+    /// Copies `bytes` to the columns: all tensors of the buffer except the images, for the buffer's full capacity.
     ///
     /// # Panics
     /// Panics if the columns do not have this number of bytes.
@@ -260,7 +253,6 @@ impl BatchBuffer {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), columns.0, bytes.len()) };
     }
 
-    /// Hands the buffer to the consumer. From then on, it does not count towards the pipeline's share.
     pub(super) fn deliver(&mut self) {
         self.delivered = true;
         let mut state = self.pool.lock();
@@ -269,7 +261,7 @@ impl BatchBuffer {
         state.may_grow = false;
         drop(state);
         if self.is_from_producer {
-            // The thread that takes batches from another process takes the next one while the consumer uses this one.
+            // A batch from another process was delivered: the thread that takes such batches may now take the next one.
             (self.pool.on_free)();
         }
     }

@@ -1,5 +1,5 @@
-//! Batch buffers that can be leased to other processes: memory of an unnamed file (memfd). The memory is freed
-//! when the last process that maps it exits or unmaps it.
+//! Batch buffers that can be leased to other processes: memory of an unnamed file (memfd). The memory is freed when the
+//! last process that maps the file exits or unmaps it.
 
 use super::Batch;
 use super::memory::BufferAddress;
@@ -12,18 +12,17 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// The seals of leased memory. Its size cannot change any more, so no access hits a missing page. No process can write
-/// to it through a new mapping or a descriptor, or remove these seals.
+/// The seals of leased memory. They keep its size, so no access hits a missing page. No process can write to the memory
+/// through a new mapping or a descriptor, or remove the seals.
 pub(super) const SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
-/// The identifier of the next buffer of this process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// The identifiers of buffers that were freed, for the consumers that had leased them.
+/// Identifiers of freed buffers. Consumers that have leased these buffers are told to unmap them.
 static FREED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
-/// Returns the identifiers of the buffers that were freed after the last call.
+/// Returns the identifiers of the buffers that were freed since the previous call.
 pub fn take_freed_buffers() -> Vec<u64> {
     std::mem::take(&mut *FREED.lock().unwrap_or_else(PoisonError::into_inner))
 }
@@ -34,7 +33,7 @@ impl Drop for SharedMemory {
     }
 }
 
-/// A buffer that only this process can write, through the mapping that was made before the seals.
+/// A buffer that only this process can write to, through the mapping that was made before the seals.
 pub(super) struct SharedMemory {
     id: u64,
     file: File,
@@ -62,13 +61,11 @@ impl SharedMemory {
         self.base
     }
 
-    /// Makes the kernel back all pages with memory now.
     pub(super) fn touch(&self) {
         let _ = self.map.advise(Advice::PopulateWrite);
     }
 }
 
-/// Makes an unnamed file (memfd) of `bytes` bytes.
 pub(super) fn create_memfd(bytes: usize) -> Result<File> {
     let file = rustix::fs::memfd_create(c"foreload batch", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
     let file = File::from(file.map_err(cannot)?);
@@ -76,7 +73,6 @@ pub(super) fn create_memfd(bytes: usize) -> Result<File> {
     Ok(file)
 }
 
-/// Adds seals to an unnamed file (memfd).
 pub(super) fn seal(file: &File, seals: SealFlags) -> Result<()> {
     rustix::fs::fcntl_add_seals(file, seals).map_err(cannot)
 }
@@ -123,10 +119,10 @@ impl Batch {
         Some(SharedSlot { id: memory.id, file: memory.file.as_fd() })
     }
 
-    /// Gives up the batch. Its memory is not reused, so consumers that have leased it may keep it.
+    /// Drops the batch without reusing its memory, so consumers that have leased the memory may keep it.
     ///
     /// # Panics
-    /// Panics if there are tensors of it.
+    /// Panics if tensors of the batch exist.
     pub fn abandon(mut self) {
         let buffer =
             std::sync::Arc::get_mut(&mut self.buffer).expect("a leased batch has no tensors in this process");

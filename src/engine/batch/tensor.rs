@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub enum Element {
     /// 32-bit float.
     F32,
-    /// IEEE half.
+    /// 16-bit IEEE float (half precision).
     F16,
     /// bfloat16.
     Bf16,
@@ -70,7 +70,7 @@ impl Element {
     }
 }
 
-/// The memory that holds the bytes of a tensor.
+/// Where the bytes of a tensor are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// Host memory.
@@ -86,12 +86,11 @@ pub struct Tensor {
     pub(super) data: BufferAddress,
     pub(super) shape: Vec<i64>,
     pub(super) element: Element,
-    /// Whether the tensor is in host memory, even if the batch's images are on a GPU.
+    /// Whether the tensor is in host memory, although the batch's images may be on a GPU.
     pub(super) on_host: bool,
 }
 
 impl Tensor {
-    /// Makes a tensor in host memory that `buffer` keeps, even if the buffer itself is on a GPU.
     pub(super) fn in_host_memory(
         buffer: &Arc<BatchBuffer>,
         data: BufferAddress,
@@ -106,7 +105,6 @@ impl Tensor {
         Self { element: Element::U8, ..self }
     }
 
-    /// Returns the GPU memory that the tensor is in; `None` for host memory.
     fn cuda(&self) -> Option<&CudaMemory> {
         if self.on_host { None } else { self.buffer.memory().cuda() }
     }
@@ -151,7 +149,8 @@ impl Tensor {
         unsafe { std::slice::from_raw_parts(self.data(), self.len()) }
     }
 
-    /// Returns the elements' bytes, row-major. Bytes on a GPU are copied to the host when the batch is complete.
+    /// Returns the elements' bytes, row-major. For a tensor on a GPU, waits until the batch is complete and copies the
+    /// bytes to the host.
     ///
     /// # Errors
     /// [`Error::Gpu`](base::error::Error::Gpu).
@@ -166,9 +165,9 @@ impl Tensor {
         self.data.0
     }
 
-    /// Lets the GPU stream `stream` read the tensor. The stream waits until the batch is complete. The memory is reused
-    /// only after the work that the stream has queued when the returned [`StreamUse`] is dropped. For a tensor in host
-    /// memory, this does nothing.
+    /// Lets the GPU stream `stream` read the tensor until the returned [`StreamUse`] is dropped. The stream waits until
+    /// the batch is complete. The memory is reused only after the work that the stream has queued by the time of the
+    /// drop. For a tensor in host memory, this does nothing.
     ///
     /// # Errors
     /// [`Error::Config`](base::error::Error::Config) while the stream captures a CUDA graph;
@@ -181,9 +180,9 @@ impl Tensor {
     }
 }
 
-/// The right of a stream to read a batch. The stream must live until this value is dropped. If the stream captures a
-/// CUDA graph at that time, it must live as long as the batch's pool, which asks the stream later whether the capture
-/// has ended.
+/// The right of a GPU stream to read a batch. The stream must live until this value is dropped. If the stream captures
+/// a CUDA graph at that time, it must live as long as the batch's pool, because the pool asks the stream later whether
+/// the capture has ended.
 pub struct StreamUse {
     buffer: Arc<BatchBuffer>,
     stream: StreamRef,

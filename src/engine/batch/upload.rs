@@ -1,4 +1,4 @@
-//! Copies leased batches to a GPU. Their memory is leased to this process by another process, the producer.
+//! Copies batches to a GPU whose memory another process, the producer, has leased to this process.
 //!
 //! The driver page-locks the producer's memory in place, so that the device copies from it without the CPU. If the
 //! driver refuses to lock memory that is read-only, a batch is first copied to this process's own page-locked memory.
@@ -15,10 +15,10 @@ use std::sync::{Arc, Weak};
 /// Copies leased batches to a GPU, one at a time.
 pub struct Uploader {
     flight: InFlight,
-    /// The page-locked mappings of leased memory, each kept while its memory may be leased again.
+    /// Page-locked mappings of leased memory. A mapping is kept while its memory may be leased again.
     locked: Vec<(Weak<LeasedMap>, PinnedSlice)>,
-    /// Why the driver does not page-lock leased memory, and the page-locked memory through which batches are copied
-    /// instead. `None` if the driver page-locks leased memory.
+    /// Set if the driver refuses to page-lock leased memory: the reason, and the page-locked memory through which
+    /// batches are copied instead.
     refused: Option<(String, Registration)>,
 }
 
@@ -39,9 +39,9 @@ impl BatchPool {
         Ok(buffer.map(UploadBuffer))
     }
 
-    /// Copies the batch of step `step`, which has `len` samples, to a buffer on a GPU. The batch was made by another
-    /// process, and consists of the leased `memory` and its `parcel`. When this returns, the memory has been given
-    /// back.
+    /// Copies the batch of step `step`, which has `len` samples, to a buffer on a GPU. Another process has made the
+    /// batch, which consists of the leased `memory` and its `parcel`. This function gives the memory back before it
+    /// returns.
     ///
     /// # Errors
     /// [`Error::Internal`] for memory that holds no such batch; [`Error::Gpu`].
@@ -70,17 +70,18 @@ impl Uploader {
         Ok(Self { flight, locked: Vec::new(), refused: None })
     }
 
-    /// Returns why batches are first copied to this process's page-locked memory; `None` if they are not.
+    /// Returns why batches are first copied to this process's page-locked memory; `None` if the driver page-locks
+    /// leased memory.
     pub fn refused(&self) -> Option<&str> {
         self.refused.as_ref().map(|(why, _)| why.as_str())
     }
 
-    /// Copies a leased batch into a buffer, and waits until the copy is complete.
     fn copy(&mut self, map: &Arc<LeasedMap>, buffer: &mut BatchBuffer) -> Result<()> {
         let copied =
             self.queue(map, buffer).and_then(|()| self.flight.submit()).and_then(|()| self.flight.wait());
         if copied.is_err() {
-            // The buffer returns to its pool and the memory to the producer, so no copy may still be running.
+            // On failure the buffer still returns to its pool and the memory to the producer. So wait until no copy
+            // runs.
             let _ = self.flight.wait();
         }
         copied
@@ -97,7 +98,6 @@ impl Uploader {
         buffer.memory_mut().cuda_mut().ok_or_else(on_host)?.complete(&plan, &mut self.flight)
     }
 
-    /// Returns the first `bytes` bytes of a leased batch, in page-locked memory.
     fn images(&mut self, map: &Arc<LeasedMap>, bytes: usize) -> Result<PinnedSlice> {
         self.locked.retain(|(of, _)| of.strong_count() > 0);
         if let Some((_, slice)) = self.locked.iter().find(|(of, _)| of.as_ptr() == Arc::as_ptr(map)) {

@@ -49,19 +49,18 @@ pub enum FieldValues {
     Bytes(Vec<Option<Vec<u8>>>),
     /// Arrays of one shape: one tensor, [n, ...].
     Dense(Tensor),
-    /// Arrays that differ only in the length of their first dimension. `values` has the rows of all samples, one sample
-    /// after another, and `offsets` is int64 [n + 1]. Sample i has the rows from `offsets[i]` to `offsets[i + 1]`.
+    /// Arrays that differ only in the length of their first dimension, as one tensor of rows and one of offsets. Sample
+    /// i has the rows from `offsets[i]` to `offsets[i + 1]`.
     Ragged {
-        /// The rows of all samples.
+        /// The rows of all samples, one sample after another.
         values: Tensor,
-        /// The index of each sample's first row, and at the end the number of all rows.
+        /// The index of each sample's first row, then the number of all rows: int64 [n + 1].
         offsets: Tensor,
     },
     /// Arrays of any shapes, one tensor per sample; `None` for a sample without the member.
     Tensors(Vec<Option<Tensor>>),
 }
 
-/// The values of a field as the batch keeps them.
 pub(super) enum Gathered {
     Texts(Vec<Option<String>>),
     Bytes(Vec<Option<Vec<u8>>>),
@@ -70,11 +69,10 @@ pub(super) enum Gathered {
     Tensors(Vec<Option<(Block, Element, Vec<i64>)>>),
 }
 
-/// Memory that belongs to one batch, aligned to a page, or to 64 bytes if another process wrote it.
+/// Memory that belongs to one batch. It is aligned to a page, or to 64 bytes if another process wrote it.
 pub(super) struct Block {
     base: BufferAddress,
     bytes: usize,
-    /// The mapping that owns the memory at `base`.
     _map: BlockMap,
 }
 
@@ -84,10 +82,8 @@ enum BlockMap {
 }
 
 impl Block {
-    /// Copies `parts` to new memory, one after another.
     fn of<'a>(parts: impl Iterator<Item = &'a [u8]> + Clone) -> Result<Self> {
         let bytes: usize = parts.clone().map(<[u8]>::len).sum();
-        // A mapping cannot be empty.
         let mut map = map(bytes.max(1))?;
         let mut at = 0;
         for part in parts {
@@ -98,7 +94,6 @@ impl Block {
         Ok(Self { base, bytes, _map: BlockMap::Own(map) })
     }
 
-    /// Makes a block of a range of the memory that another process wrote.
     pub(super) fn part(map: &Arc<LeasedMap>, at: Range<usize>) -> Self {
         let base = BufferAddress(map.base().0.wrapping_add(at.start));
         Self { base, bytes: at.len(), _map: BlockMap::Leased(map.clone()) }
@@ -113,8 +108,8 @@ impl Block {
 /// How the arrays of a field are joined.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Raggedness {
-    /// One tensor if the types and shapes in a batch agree, with zeros where a sample has no array. Values and offsets
-    /// if only the first dimension differs. Otherwise a list.
+    /// One tensor if the types and shapes in a batch agree, with zeros where a sample has no array. If only the first
+    /// dimension differs, values and offsets. Otherwise a list.
     #[default]
     AsTheyAre,
     /// Always values and offsets. If no sample of a batch has an array, the values have zero rows of this type and
@@ -129,7 +124,6 @@ pub enum Raggedness {
     Never,
 }
 
-/// Joins the values of one field, in the order of the samples.
 pub(super) fn gather(values: Vec<Option<Value>>, raggedness: Raggedness) -> Result<Gathered> {
     let first = values.iter().flatten().next();
     match (first, raggedness) {
@@ -203,8 +197,8 @@ fn gather_arrays(arrays: Vec<Option<Array>>, raggedness: Raggedness) -> Result<G
 }
 
 impl Gathered {
-    /// Joins arrays one after another. Their shapes are `shape` except for the first dimension. A missing array has no
-    /// rows.
+    /// Joins arrays whose shapes differ only in the first dimension. `shape` is the shape of any of them. A missing
+    /// array has no rows.
     fn ragged(arrays: &[Option<Array>], element: Element, mut shape: Vec<i64>) -> Result<Self> {
         let mut end = 0;
         let mut offsets = vec![0i64.to_ne_bytes()];
@@ -220,7 +214,7 @@ impl Gathered {
 }
 
 impl Batch {
-    /// Returns the values of field number `number` among the fields whose values differ in length.
+    /// Returns the values of the field with the index `number` among the fields whose values differ in length.
     pub fn values(&self, number: usize) -> FieldValues {
         let tensor = |block: &Block, element: Element, shape: Vec<i64>| {
             Tensor::in_host_memory(&self.buffer, block.base, shape, element)
@@ -279,7 +273,6 @@ mod tests {
             .map(|raw| i64::from_ne_bytes(raw.try_into().expect("eight bytes")))
             .collect();
         assert_eq!(ends, [0, 1, 1, 3]);
-        // A missing array becomes zeros, no rows or no tensor, depending on the other arrays.
         let some = vec![None, array(&[2, 1], &[1, 2]), array(&[2, 1], &[3, 4])];
         let Ok(Gathered::Dense(block, _, shape)) = gather(some, Raggedness::AsTheyAre) else { panic!() };
         assert_eq!((shape, bytes(&block, 6)), (vec![3, 2, 1], vec![0, 0, 1, 2, 3, 4]));

@@ -5,7 +5,6 @@ use base::error::{Error, Result};
 use store::tier::{CacheOptions, Verify};
 
 impl LoaderOptions {
-    /// Returns the tiers that keep copies, from the fastest to the slowest; `None` without a cache.
     pub(super) fn cache(&self, queue_depth: usize) -> Result<Option<CacheOptions>> {
         let verify = match (self.immutable, self.verify) {
             (false, verify) => verify,

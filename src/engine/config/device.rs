@@ -1,5 +1,5 @@
-//! The device on which batches end: what `device=` asks for, what this machine has, and how the memory of a GPU is
-//! divided.
+//! The device on which batches end, as chosen from `device=` and this machine's GPUs. Also the division of a GPU's
+//! memory into pools.
 
 use base::error::{Error, Result};
 use base::names::{NamedValue, named};
@@ -33,11 +33,11 @@ impl std::fmt::Display for Device {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum CpuDecode {
     /// The CPU decodes images that the GPU's decoders do not support (CMYK, 12 bits, PNG, ...). It also decodes images
-    /// for which those decoders would decode the Huffman codes on the host, at a higher cost. These are progressive
-    /// images, and the images of small batches if the GPU has no decoding engine.
+    /// whose Huffman codes those decoders would decode on the host at a higher cost: progressive images, and the images
+    /// of small batches if the GPU has no decoding engine.
     #[default]
     Fallback,
-    /// The CPU decodes the images of `fallback`, and as many more images as gives the highest total speed.
+    /// The CPU decodes the images of `fallback`, and as many other images as give the highest total speed.
     Auto,
     /// The CPU decodes nothing: an image that the GPU's decoders do not support is an error of its sample.
     Never,
@@ -51,8 +51,8 @@ pub enum GpuDecoder {
     /// Foreload's own kernels decode packed and indexed images; nvJPEG decodes JPEGs.
     #[default]
     Auto,
-    /// Foreload's own kernels decode packed and indexed images; the CPU decodes all others. nvJPEG is neither searched
-    /// for nor used, so that batches equal the CPU's bit for bit.
+    /// Foreload's own kernels decode packed and indexed images; the CPU decodes all others. nvJPEG is not used, so that
+    /// batches equal the CPU's bit for bit.
     Own,
     /// nvJPEG decodes JPEGs, including the JPEG in an indexed image; the CPU decodes packed images.
     NvJpeg,
@@ -72,8 +72,8 @@ impl GpuDecoder {
     }
 }
 
-/// Decoders that may be used if batches end on a GPU. The variable `FORELOAD_GPU_BACKEND` chooses, for tests and
-/// measurements.
+/// Decoders that may be used if batches end on a GPU. Tests and measurements choose them with the variable
+/// `FORELOAD_GPU_BACKEND`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AllowedBackends {
     /// Each image is decoded by the first decoder that supports it.
@@ -110,12 +110,10 @@ impl AllowedBackends {
     }
 }
 
-/// The parsed value of `device=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DeviceRequest {
     Auto,
     Cpu,
-    /// A GPU, and its index if the value has one.
     Cuda(Option<u32>),
 }
 
@@ -132,7 +130,6 @@ fn parse(text: &str) -> Result<DeviceRequest> {
     }
 }
 
-/// Whether `text` is a valid device name. The device need not exist.
 pub(super) fn is_device(text: &str) -> bool {
     parse(text).is_ok()
 }
@@ -178,7 +175,8 @@ pub(crate) fn choose(text: &str, decoder: GpuDecoder, is_packed: bool) -> Result
     choose_with(text, decoder, is_packed, gpu::probe)
 }
 
-/// Like [`choose`], with the devices that `probe` finds. `probe` is called only if the choice depends on the devices.
+/// Chooses the device like [`choose`], but among the devices that `probe` finds. `probe` is called only if the choice
+/// depends on the devices.
 ///
 /// # Errors
 /// The errors of [`choose`].
@@ -220,24 +218,21 @@ pub fn unavailable(device: &str, why: &str) -> Error {
     Error::Unavailable(format!("device: {device}: {why}; device=\"cpu\" decodes without a GPU"))
 }
 
-/// The requested GPU.
 #[derive(Debug, Clone, Copy)]
 enum GpuRequest {
-    /// The first GPU that can be used.
     Any,
-    /// The GPU with this index.
     Exactly(u32),
-    /// The GPU of the process with this local rank, which the named environment variable gives.
+    /// The GPU whose index is the local rank of this process. The text is the environment variable that gives the rank.
     LocalRank(&'static str, u32),
 }
 
-/// Variables in which launchers give a process its local rank: torchrun, Open MPI, MPICH and Intel MPI, and MVAPICH2.
+/// Environment variables with the local rank of a process, as set by torchrun, Open MPI, MPICH and Intel MPI, and
+/// MVAPICH2.
 pub(super) const LOCAL_RANKS: [&str; 4] =
     ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK"];
 
-/// Returns the GPU that the launcher assigned to this process.
 fn launcher_request() -> Result<GpuRequest, String> {
-    // Outside of a job step, in a batch script, Slurm's variable has no meaning.
+    // Outside of a job step, for example in a batch script, Slurm's variable has no meaning.
     let slurm = std::env::var_os("SLURM_STEP_NUM_TASKS").map(|_| "SLURM_LOCALID");
     for variable in LOCAL_RANKS.into_iter().chain(slurm) {
         if let Ok(text) = std::env::var(variable) {
@@ -248,7 +243,6 @@ fn launcher_request() -> Result<GpuRequest, String> {
     Ok(GpuRequest::Any)
 }
 
-/// Returns the requested GPU and its decoder, or the reason why it cannot be used.
 fn select_gpu(
     probe: &gpu::Probe,
     request: GpuRequest,
@@ -263,7 +257,7 @@ fn select_gpu(
         GpuRequest::Exactly(ordinal) | GpuRequest::LocalRank(_, ordinal) if ordinal < count => {
             probe.devices.get(ordinal as usize)
         }
-        // Some launchers show each process a single GPU and leave the local rank unchanged.
+        // Some launchers show each process a single GPU, whatever its local rank is.
         GpuRequest::LocalRank(..) if count == 1 => probe.devices.first(),
         GpuRequest::Exactly(ordinal) => {
             return Err(format!("there is no GPU cuda:{ordinal}: the driver reports {count} in total"));
@@ -290,12 +284,12 @@ fn select_gpu(
     Ok((info.clone(), decoder))
 }
 
-/// Loads nvJPEG, if this decoder uses it.
 fn nvjpeg_for(decoder: GpuDecoder) -> Result<()> {
     if decoder.decodes_jpegs() { nvjpeg::Library::load().map(|_| ()) } else { Ok(()) }
 }
 
-/// Number of lanes: batches that a GPU works on at the same time. One is copied, one decoded and one augmented.
+/// Number of lanes. A lane is a thread that makes one batch at a time on the GPU: while one lane copies its batch, the
+/// others decode and augment theirs.
 pub const LANES: usize = 3;
 
 const MIB: usize = 1 << 20;
@@ -308,11 +302,11 @@ const LARGEST_LANE_ARENA: usize = 512 * MIB;
 pub struct DevicePools {
     /// Bytes of all pools together.
     pub cap: usize,
-    /// Bytes of a lane's arena, which holds the planes of the images that the lane decodes at the same time.
+    /// Bytes of a lane's arena, which holds the decoded planes of the images that the lane works on.
     pub arena: usize,
-    /// Bytes outside the arenas: three batches, and the other memory of each lane.
+    /// Bytes outside the arenas: three batches, and the other buffers of each lane.
     bytes_outside_arenas: usize,
-    /// Number of batches that are being filled or wait for the consumer.
+    /// Maximum number of batches in the pipeline: being filled, or waiting for the consumer.
     pub prefetch: usize,
     /// Number of batch buffers in all.
     pub batches: usize,
@@ -320,8 +314,8 @@ pub struct DevicePools {
 
 impl DevicePools {
     /// Divides `asked` bytes, or a quarter of the device's `memory` if `asked` is `None`. Three batches of
-    /// `batch_bytes` and `lane_bytes` of other memory per lane are set aside first. About half of the remainder goes to
-    /// the lanes' arenas, and the other half to more batches.
+    /// `batch_bytes` and `lane_bytes` of other buffers per lane are set aside first. About half of the remainder goes
+    /// to the lanes' arenas, and the other half to more batches.
     ///
     /// # Errors
     /// [`Error::Config`] if there is too little memory.
@@ -332,7 +326,7 @@ impl DevicePools {
         batch_bytes: usize,
     ) -> Result<Self> {
         let cap = usize::try_from(asked.unwrap_or(memory / 4)).unwrap_or(usize::MAX);
-        // The consumer has one batch, and two are being filled. Allocations are rounded up.
+        // The consumer has one batch, and two are being filled. Allocations are rounded up, so add a margin.
         let batch_bytes = batch_bytes.saturating_add(MIB / 256);
         let batches = batch_bytes.saturating_mul(3);
         let lane_bytes = lane_bytes.saturating_add(MIB / 4);
@@ -347,13 +341,12 @@ impl DevicePools {
         let bytes_outside_arenas = batches + LANES * lane_bytes;
         let arena = ((cap - bytes_outside_arenas) / LANES / 2).clamp(16 * MIB, LARGEST_LANE_ARENA);
         let batches = (cap - LANES * (arena + lane_bytes)) / batch_bytes;
-        // Each lane works on a batch, one more batch waits for the consumer, and the images of another are being
-        // collected.
+        // Each lane works on a batch, one batch waits for the consumer, and one batch is collecting its images.
         Ok(Self { cap, arena, bytes_outside_arenas, prefetch: (LANES + 2).min(batches - 1), batches })
     }
 
-    /// Returns the `device_memory`, in bytes, that would give a lane's arena `needed` bytes; `None` if the arena cannot
-    /// be that large.
+    /// Returns the total `device_memory`, in bytes, with which a lane's arena has `needed` bytes; `None` if the arena
+    /// cannot be that large.
     pub fn cap_for(&self, needed: u64) -> Option<u64> {
         (needed <= LARGEST_LANE_ARENA as u64)
             .then_some(self.bytes_outside_arenas as u64 + LANES as u64 * (2 * needed + 1))

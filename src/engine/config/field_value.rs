@@ -60,7 +60,7 @@ impl LoaderConfig {
         let field = self.fields.named(name).filter(|_| !batch.is_encoded())?;
         let values = |number| FieldValue::of(batch.values(number), field.kind());
         let tensor = |number| FieldValue::Tensor(batch.further(number));
-        // A list of one view gives a list of one value.
+        // A list of one view gives a list of one value, not the value itself.
         let views = |image: usize, at: ViewPlaces, tensor: &dyn Fn(usize) -> FieldValue| {
             let of = |number| match at.kind {
                 ViewKind::Tensors => tensor(number),

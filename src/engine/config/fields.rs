@@ -21,16 +21,17 @@ pub const LABEL: &str = "label";
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FieldOptions {
-    /// The field's name in the batch: [`IMAGE`], [`LABEL`], or the key of a member of the samples.
+    /// The field's name in the batch: [`IMAGE`], [`LABEL`], or the key of a member (one of the files or values that
+    /// make up a sample).
     pub name: String,
-    /// Kind of the content; `None`: the kind that the name implies.
+    /// Kind of the content; `None` for the kind that the name implies.
     #[serde(default)]
     pub kind: Option<FieldKind>,
     /// Whether samples may lack the field.
     #[serde(default)]
     pub optional: bool,
-    /// For images, masks and boxes: the image whose geometry (crop, flip) the field shares. `None`: the first image;
-    /// for an image field, the image that `transforms` names.
+    /// For images, masks and boxes: the image whose geometry (crop, flip) the field shares. With `None`, masks and
+    /// boxes follow the first image, and an image follows the image that `transforms` names.
     #[serde(default)]
     pub follows: Option<String>,
     /// Type of the values of a mask, `uint8`, `int32` or `int64`.
@@ -39,7 +40,7 @@ pub struct FieldOptions {
     /// Interpolation of a mask, [`Filter::Nearest`] or [`Filter::NearestExact`].
     #[serde(default = "nearest")]
     pub interpolation: Filter,
-    /// Meaning of the four numbers of boxes.
+    /// Meaning of the four numbers of a box.
     #[serde(default)]
     pub format: BoxFormat,
     /// Whether boxes have a fifth number: the share of a box's area that remains after the crop.
@@ -50,7 +51,6 @@ pub struct FieldOptions {
     pub ragged: bool,
 }
 
-/// Returns torchvision's default interpolation of masks.
 fn nearest() -> Filter {
     Filter::Nearest
 }
@@ -71,7 +71,7 @@ impl FieldOptions {
         }
     }
 
-    /// Returns the options that a field of this kind accepts in addition to its name and `optional`.
+    /// Returns the names of the options that a field of this kind accepts in addition to its name and `optional`.
     pub(super) fn parameters(kind: FieldKind) -> &'static [&'static str] {
         match kind {
             FieldKind::Image => &["follows"],
@@ -82,13 +82,12 @@ impl FieldOptions {
         }
     }
 
-    /// Returns the kind of the content.
     pub(super) fn kind(&self) -> FieldKind {
         self.kind.unwrap_or_else(|| choices(&self.name).next().map_or(FieldKind::Bytes, kind_of_key))
     }
 
-    /// Whether the field is a plain image: its name is only a file extension. A file, or a stem of a shard, is a sample
-    /// if it has a plain image. If the field is not optional, stems without the image are skipped.
+    /// Whether the field's name is only a file extension. Such a field decides what is a sample: samples without this
+    /// image are skipped, unless the field is optional.
     pub(super) fn is_plain_image(&self) -> bool {
         choices(&self.name).all(|key| key == IMAGE || IMAGE_EXTENSIONS.contains(&key))
     }
@@ -131,22 +130,24 @@ pub struct Fields {
 pub struct Field {
     /// Name of the field.
     pub name: String,
-    /// Index of the field's member in the list of members that are read from each sample; `None` if no bytes are read.
+    /// Index of the field among the members that are read from each sample; `None` if the field needs no bytes of the
+    /// sample.
     pub member: Option<usize>,
-    /// The content of the field, and its place in the batch.
+    /// The content of the field, and its position in the batch.
     pub content: FieldContent,
-    /// Index of the column that says which samples have the field; `None` if the field is not optional.
+    /// Index of the batch column that says which samples have the field; `None` if the field is not optional.
     pub optional: Option<usize>,
 }
 
-/// The content of a field, and its place in a batch.
+/// The content of a field, and its position in a batch: the index of a tensor, of an additional column, or of a list of
+/// values whose lengths differ.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FieldContent {
     /// Images: a tensor for each view, or values for each view if images keep their own sizes.
     Images {
         /// Index into the list of images.
         image: usize,
-        /// Places of the views.
+        /// Positions of the views in the batch.
         at: ViewPlaces,
     },
     /// Class numbers.
@@ -155,26 +156,26 @@ pub enum FieldContent {
     ColumnNumbers {
         /// Index of the column among the columns of `labels`.
         of: usize,
-        /// Column of the batch.
+        /// Index of the column in the batch.
         column: usize,
     },
     /// Labels of mixed images, float32.
     MixedLabels {
-        /// Column of the batch.
+        /// Index of the column in the batch.
         column: usize,
     },
     /// Strings of a column of `labels`, or of a table.
     ColumnTexts {
         /// Index of the column among the columns of `labels`.
         of: usize,
-        /// Index into the variable-length values of the batch.
+        /// Index among the batch's lists of values whose lengths differ.
         value: usize,
     },
     /// Masks that follow an image: a column for each view, or values if images keep their own sizes.
     Masks {
         /// Index of that image in the list of images.
         image: usize,
-        /// Places of the views.
+        /// Positions of the views in the batch.
         at: ViewPlaces,
         /// Type of the values.
         element: Element,
@@ -185,23 +186,23 @@ pub enum FieldContent {
     Boxes {
         /// Index of that image in the list of images.
         image: usize,
-        /// Places of the views.
+        /// Positions of the views in the batch.
         at: ViewPlaces,
-        /// Meaning of the four numbers.
+        /// Meaning of the four numbers of a box.
         format: BoxFormat,
         /// Whether a fifth number gives the share of a box's area that remains after the crop.
         shares: bool,
     },
-    /// Integers, int64: the column of the batch.
+    /// Integers, int64, in the batch column with this index.
     Integers(usize),
-    /// Decimal numbers, float32: the column of the batch.
+    /// Decimal numbers, float32, in the batch column with this index.
     Floats(usize),
-    /// Strings, JSON documents, bytes or arrays: the index into the variable-length values of the batch.
+    /// Strings, JSON documents, bytes or arrays: the index among the lists of values whose lengths differ.
     Values(usize, FieldKind),
 }
 
 impl Fields {
-    /// Checks a list of fields as far as possible without the dataset.
+    /// Checks a list of fields without the dataset. Later checks need the dataset.
     ///
     /// # Errors
     /// A message such as "is empty", for a list that is empty or names a field twice, or for `follows` on a field that
@@ -227,8 +228,8 @@ impl Fields {
         Ok(())
     }
 
-    /// Returns the fields of a loader without `fields=`: the image, and the label if samples have one from a `labeled`
-    /// dataset or from `labels`.
+    /// Returns the fields of a loader without `fields=`: the image, and the label if the dataset is `labeled` or
+    /// `labels` gives one.
     ///
     /// # Errors
     /// [`Error::Config`] if `labels` has several columns and none of them is the label.
@@ -378,7 +379,7 @@ impl Fields {
         Ok((Self { list }, layout))
     }
 
-    /// Whether the image is the only thing that is read of a sample.
+    /// Whether an image is the only member that is read of a sample.
     pub fn is_image_alone(&self) -> bool {
         let is_beside =
             |field: &Field| !matches!(field.content, FieldContent::Label | FieldContent::Images { .. });
@@ -387,7 +388,7 @@ impl Fields {
         })
     }
 
-    /// Whether masks or boxes follow image number `image`.
+    /// Whether masks or boxes follow the image with the index `image`.
     pub fn follow(&self, image: usize) -> bool {
         self.list.iter().any(|field| field.followed_image() == Some(image))
     }
@@ -403,7 +404,6 @@ impl Fields {
     }
 }
 
-/// Refuses `optional` for a field that all samples have.
 fn check_always_there(field: &FieldOptions, what: &str) -> Result<()> {
     if !field.optional {
         return Ok(());
@@ -413,7 +413,8 @@ fn check_always_there(field: &FieldOptions, what: &str) -> Result<()> {
     Err(Error::config("fields", message))
 }
 
-/// Returns the place of each image field: a tensor for each view, or a list of tensors if images keep their own sizes.
+/// Adds the views of each image field to `layout`, and returns their positions: a tensor for each view, or a list of
+/// values if images keep their own sizes.
 fn places(images: &Images, layout: &mut BatchLayout) -> Vec<FieldContent> {
     let place = |image| {
         let views = images.recipe(image).views();

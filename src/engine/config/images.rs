@@ -1,8 +1,6 @@
-//! The image fields of a sample: the recipe (compiled list of transforms) of each, and which of them share their
-//! geometry.
-//!
-//! A primary image has its own recipe and random numbers. Secondary images follow a primary image: they use its recipe
-//! and the same random numbers.
+//! The image fields of a sample. Each primary image has its own recipe (compiled list of transforms) and random
+//! numbers. Secondary images follow a primary image: they use its recipe and the same random numbers, and so get the
+//! same geometry.
 
 use super::LoaderOptions;
 use super::fields::{Field, FieldContent, FieldOptions, Fields};
@@ -14,11 +12,11 @@ use pixels::augment::{ImageTransforms, Recipe, RecipeKeys, RecipeView};
 /// The image fields of a loader.
 #[derive(Debug, Clone)]
 pub struct Images {
-    /// The primary images come first, then the secondary images. Within each group, the user's order stays.
+    /// The primary images, then the secondary images. Each group is in the order in which the user requested the
+    /// fields.
     list: Vec<ImageField>,
-    /// The recipe of each primary image and of its secondary images; there is at least one.
     recipes: Vec<Recipe>,
-    /// For each recipe, the index of the boxes field by which its transforms choose a crop; `None` if they need no
+    /// For each recipe, the index of the boxes field that its transforms need to choose a crop; `None` if they need no
     /// boxes.
     boxes: Vec<Option<usize>>,
 }
@@ -30,8 +28,8 @@ pub struct ImageField {
     pub name: String,
     /// Index of the field among the requested fields.
     pub field: usize,
-    /// Index of the primary image whose recipe and random numbers this image uses. A primary image has its own index
-    /// here.
+    /// Index of the primary image whose recipe and random numbers this image uses. For a primary image, this is its own
+    /// index.
     pub primary: usize,
 }
 
@@ -41,22 +39,23 @@ impl Images {
         &self.list
     }
 
-    /// Returns the recipes of the primary images, which secondary images share.
+    /// Returns the recipes of the primary images. Secondary images use the recipe of their primary image.
     pub fn recipes(&self) -> &[Recipe] {
         &self.recipes
     }
 
-    /// Returns the recipe of image number `image`.
+    /// Returns the recipe of the image with the index `image`.
     pub fn recipe(&self, image: usize) -> &Recipe {
         &self.recipes[self.list[image].primary]
     }
 
-    /// Returns the index of the boxes field by which the transforms of image number `image` choose a crop.
+    /// Returns the index of the boxes field by which the transforms of the image with the index `image` choose a crop;
+    /// `None` if they need no boxes.
     pub fn boxes(&self, image: usize) -> Option<usize> {
         self.boxes[self.list[image].primary]
     }
 
-    /// Finds the boxes by which transforms choose a crop, among the boxes in `fields` that follow the image.
+    /// For each recipe that chooses a crop by boxes, finds the boxes field among `fields` that follows its image.
     ///
     /// # Errors
     /// [`Error::Config`] if no boxes field, or several, follow the image.
@@ -111,7 +110,7 @@ impl Images {
         self.recipes.iter().any(Recipe::is_random)
     }
 
-    /// Returns the keys of an epoch's random numbers, for each recipe. All keys include the field's name, except the
+    /// Returns an epoch's keys for random numbers, for each recipe. All keys depend on the field's name, except the
     /// keys of the first primary image.
     pub fn keys(&self, seed: u64, epoch: u64) -> Vec<RecipeKeys> {
         let of = |(primary, recipe): (usize, &Recipe)| match primary {
@@ -148,7 +147,6 @@ impl Images {
         self.list.iter().map(|image| image.name.as_str()).collect()
     }
 
-    /// Makes the list of the `asked` images. The primary images `primaries` have these `recipes`.
     fn new(
         asked: &[RequestedImage<'_>],
         primaries: &[RequestedImage<'_>],
@@ -187,7 +185,6 @@ impl Images {
     }
 }
 
-/// An image field as the user requests it, with the index of the field.
 #[derive(Clone, Copy)]
 struct RequestedImage<'a> {
     field: usize,
@@ -248,7 +245,6 @@ impl LoaderOptions {
     }
 }
 
-/// Gives all images one recipe: the first image is primary, and the others follow it.
 fn with_first_as_primary(asked: &[RequestedImage<'_>], recipe: Recipe) -> Result<Images> {
     let first = asked.iter().find(|image| image.options.follows.is_none());
     Images::new(asked, first.map(std::slice::from_ref).unwrap_or_default(), vec![recipe])
@@ -263,7 +259,6 @@ fn no_image(field: &FieldOptions, follows: &str, names: &[&str]) -> Error {
     Error::config("fields", message)
 }
 
-/// Returns the list of images, in words.
 fn listed(names: &[&str]) -> String {
     match names {
         [] => "there is none".into(),

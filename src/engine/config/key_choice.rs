@@ -1,14 +1,9 @@
-//! Fields whose names list several member keys, such as `jpg;png`: each sample uses the first of these keys that it
-//! has.
+//! Fields whose name lists several keys, such as `jpg;png`: each sample uses the first key for which it has a member.
 
 use super::fields::{FieldOptions, LABEL};
 use data::dataset::{FieldKind, IMAGE, choices};
 
 impl FieldOptions {
-    /// Checks the keys of a field name that lists several keys.
-    ///
-    /// # Errors
-    /// A message that says what is wrong with the keys.
     pub(super) fn check_choices(&self) -> Result<(), String> {
         let Self { name, kind, .. } = self;
         if !name.contains(';') {
@@ -33,7 +28,6 @@ impl FieldOptions {
     }
 }
 
-/// Returns the kind of a field, given one key of its name.
 pub(super) fn kind_of_key(key: &str) -> FieldKind {
     match key {
         IMAGE => FieldKind::Image,

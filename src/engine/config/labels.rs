@@ -9,7 +9,7 @@ use data::dataset::{
 };
 use std::path::PathBuf;
 
-/// Member of a sample that holds its class number. A column of `labels=` may replace it.
+/// The dataset's member that holds a sample's class number. A column of `labels=` may have this name and replace it.
 const CLS: &str = "cls";
 
 /// The user's own labels.
@@ -17,25 +17,19 @@ const CLS: &str = "cls";
 pub enum Labels {
     /// The columns of a table in a file.
     File(PathBuf),
-    /// One column, [`LABEL`]. For each sample, in the order of the index: a number, or a list of numbers. All lists
-    /// have one length.
+    /// One column, [`LABEL`], with a number or a list of numbers for each sample, in the order of the index. All lists
+    /// have the same length.
     Values(UserValue),
 }
 
 /// Labels as they were read, before they are matched to the samples of a dataset.
 #[derive(Debug)]
 pub(super) enum ReadLabels<'a> {
-    /// A table from a file.
     Table(LabelTable),
-    /// The numbers of [`Labels::Values`].
     Values(&'a UserValue),
 }
 
 impl Labels {
-    /// Reads the labels from their file, if they are in a file.
-    ///
-    /// # Errors
-    /// The errors of [`LabelTable::read`].
     pub(super) fn read(&self) -> Result<ReadLabels<'_>> {
         Ok(match self {
             Self::File(path) => ReadLabels::Table(LabelTable::read(path)?),
@@ -45,7 +39,6 @@ impl Labels {
 }
 
 impl ReadLabels<'_> {
-    /// Returns the names of the columns.
     pub(super) fn names(&self) -> Vec<String> {
         match self {
             Self::Table(table) => table.names(),
@@ -53,8 +46,8 @@ impl ReadLabels<'_> {
         }
     }
 
-    /// Returns the columns for the samples of `index`, in the order of [`ReadLabels::names`], with the kinds of the
-    /// fields in `asked`.
+    /// Returns the values of all columns for the samples of `index`, in the order of [`ReadLabels::names`]. `asked`
+    /// gives the kind of each column that is a field.
     ///
     /// # Errors
     /// [`Error::Config`] for rows that do not fit the samples, and for values that do not fit a field's kind.
@@ -95,14 +88,14 @@ impl ReadLabels<'_> {
     }
 }
 
-/// Checks that each name is either a possible member name, or a column of `labels` that has no other meaning.
+/// Checks that each field name can be the name of a member, or is the name of a column of `labels` and nothing else.
 ///
 /// # Errors
 /// [`Error::Config`] that names the field.
 pub(super) fn check_names(asked: &RequestedFields<'_>) -> Result<()> {
     for (source, field) in asked.iter() {
         let lower = field.name.to_ascii_lowercase();
-        // If the user gave a kind, it is checked later, together with the column's values.
+        // A kind that the user gave is checked later, together with the column's values.
         let by_name = match field.kind() {
             FieldKind::Image if field.kind.is_none() => Some("an image by its name"),
             FieldKind::Mask if field.kind.is_none() => Some("a mask by its name"),
@@ -111,7 +104,7 @@ pub(super) fn check_names(asked: &RequestedFields<'_>) -> Result<()> {
         match (source, by_name) {
             (FieldSource::Column(_), Some(by_name)) => return Err(is_ambiguous(&field.name, by_name)),
             (FieldSource::Column(_) | FieldSource::Label, _) => {}
-            // Columns of tables may have any name. They are found when the dataset is known.
+            // Columns of tables may have any name. They are checked when the dataset is known.
             (FieldSource::Member(_), _) if lower == field.name || !lower.contains('.') => {}
             (FieldSource::Member(_), _) => {
                 let message = format!(
@@ -125,7 +118,8 @@ pub(super) fn check_names(asked: &RequestedFields<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a column which a field asks for is not also a member of the samples. Columns may replace class numbers.
+/// Checks that no member of the samples has the same name as a requested `column`. Only class numbers may be replaced
+/// by a column.
 ///
 /// # Errors
 /// [`Error::Config`] that names the column.
@@ -136,15 +130,14 @@ pub(super) fn check_no_member(index: &DatasetIndex, column: &str) -> Result<()> 
     Ok(())
 }
 
-/// Returns the error of a field's name that means both `something` and a column of `labels=`.
 fn is_ambiguous(name: &str, something: &str) -> Error {
     let message =
         format!("has {name:?}, which is both {something} and a column of labels=: rename the column");
     Error::config("fields", message)
 }
 
-/// Returns the numbers of a list of labels, and the length of each sample's row; `None` if each sample has a single
-/// number. The error says what is wrong with the list.
+/// Returns the numbers of a list of labels. The first value is the length of each sample's row; `None` if each sample
+/// has a single number. The error says what is wrong with the list.
 pub fn numbers(given: &UserValue) -> Result<(Option<u32>, Vec<ColumnItem>), String> {
     let item = |sample: usize, item: &UserValue| {
         Ok(match item {
@@ -180,7 +173,6 @@ pub fn numbers(given: &UserValue) -> Result<(Option<u32>, Vec<ColumnItem>), Stri
     Ok((each, items))
 }
 
-/// Returns the content of the field for column number `of` of `labels`.
 pub(super) fn content(column: &SampleColumn, of: usize, layout: &mut BatchLayout) -> FieldContent {
     let (each, element) = match &column.values {
         ColumnValues::Bools(each, _) => (each, Element::U8),

@@ -1,6 +1,6 @@
 //! The setting `mix` (MixUp, CutMix) for one dataset: which images are mixed, and how their labels are mixed.
 //!
-//! Images are mixed within groups of [`MIX_GROUP_SIZE`] neighbouring places of a batch, so a batch must consist of
+//! Images are mixed within groups of [`MIX_GROUP_SIZE`] neighbouring samples of a batch, so a batch must consist of
 //! whole groups.
 
 use super::fields::{FieldContent, Fields, LABEL};
@@ -28,28 +28,27 @@ pub struct MixPlan {
 }
 
 impl MixPlan {
-    /// Returns the mix of the image at `place` of the epoch. `keys` are the epoch's random keys; `global_batch` is the
-    /// number of samples that all ranks take in one step.
+    /// Draws how the image at position `place` of the epoch is mixed. `keys` are the epoch's random keys;
+    /// `global_batch` is the number of samples that all ranks take in one step.
     pub fn draw(&self, keys: &MixKeys, place: u64, global_batch: u64) -> DrawnMix {
         self.mixing.draw(keys, place / global_batch, self.size)
     }
 }
 
-/// Source of the labels of two mixed images, and the columns of the batch that hold the mixed labels.
+/// Where the labels of two mixed images come from, and the columns of the batch that hold the mixed labels.
 #[derive(Debug, Clone)]
 pub struct MixedLabels {
     columns: Arc<Vec<SampleColumn>>,
     source: LabelNumbers,
-    /// Column of the mixed labels, float32.
+    /// Batch column of the mixed labels, float32.
     soft: Option<usize>,
-    /// Columns of the mixing partner's class number, int64, and of the image's own share of the mix, float32.
+    /// Batch columns of hard labels: the class number of the image that is mixed in, int64, and the share of the main
+    /// image in the mix, float32.
     hard: Option<(usize, usize)>,
 }
 
-/// The source of the label of a sample.
 #[derive(Debug, Clone, Copy)]
 enum LabelNumbers {
-    /// The dataset's class number.
     Class,
     /// The class number in this column of `labels`.
     ColumnClass(usize),
@@ -58,7 +57,7 @@ enum LabelNumbers {
 }
 
 impl LoaderOptions {
-    /// Checks `mix` as far as possible without the dataset.
+    /// Checks `mix` without the dataset.
     ///
     /// # Errors
     /// [`Error::Config`] for `mix`, or for a `batch_size` that is not a multiple of the mixing group of four.
@@ -121,8 +120,8 @@ impl LoaderOptions {
         Ok(())
     }
 
-    /// Resolves `mix` for the fields of a dataset, and adds the columns that it needs to `layout`. If there is a column
-    /// of mixed labels, the label field holds that column.
+    /// Resolves `mix` for the fields of a dataset, and adds the columns of the mixed labels to `layout`. If the mixed
+    /// labels are one column, the label field refers to that column.
     ///
     /// # Errors
     /// [`Error::Config`] for `mix`, if there are no labels that can be mixed.
@@ -223,7 +222,7 @@ impl MixedLabels {
         self.soft.is_some()
     }
 
-    /// Returns the class number of a sample; 0 if labels are vectors.
+    /// Returns the class number of a sample; 0 if the labels are vectors.
     pub fn class(&self, index: &DatasetIndex, sample: u64) -> u32 {
         match self.source {
             LabelNumbers::Class => index.label(sample),
@@ -232,13 +231,14 @@ impl MixedLabels {
         }
     }
 
-    /// Returns the columns of the partner's class number and of the image's own share; `None` if labels are vectors.
+    /// Returns the batch columns with the class number of the image that is mixed in, and the share of the main image;
+    /// `None` if the labels are vectors.
     pub fn hard_columns(&self) -> Option<(usize, usize)> {
         self.hard
     }
 
-    /// Fills the label columns of a place. Its image is of the sample `own`, mixed with the image of `partner`; an
-    /// image that is not mixed is its own partner, with a share of 1.
+    /// Fills the label columns of the ticket's sample. Its image is of the sample `own`, mixed with the image of the
+    /// sample `partner`. An image that is not mixed is its own partner, with a share of 1.
     pub fn fill(&self, index: &DatasetIndex, ticket: &mut Ticket, (own, partner): (u64, u64), share: f64) {
         if let Some((partners, shares)) = self.hard {
             let class = i64::from(self.class(index, partner));

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use store::io::MAX_REMOTE_THREADS;
 
 impl LoaderOptions {
-    /// Returns the kind of shuffling.
     pub(super) fn shuffling(&self) -> Shuffling {
         self.shuffle.unwrap_or(self.trains().into())
     }
@@ -20,16 +19,11 @@ impl LoaderOptions {
         self.train.unwrap_or_else(|| !self.split.as_deref().is_some_and(is_for_evaluation))
     }
 
-    /// Returns the policy for the samples that do not fill the last global batch.
     pub(super) fn last_batch_or_default(&self) -> LastBatch {
         let usual = if self.trains() { LastBatch::Drop } else { LastBatch::Partial };
         self.last_batch.unwrap_or(usual)
     }
 
-    /// Checks that `shuffle="blocks"` is compatible with the other settings.
-    ///
-    /// # Errors
-    /// [`Error::Config`] that names the setting.
     pub(super) fn check_blocks(&self) -> Result<()> {
         if self.shuffling() != Shuffling::Blocks {
             return match self.shuffle_ranks {
@@ -50,7 +44,6 @@ impl LoaderOptions {
         refused.map_or(Ok(()), |(setting, _)| Err(Error::config(setting, by_place)))
     }
 
-    /// Warns if an evaluation has a setting that makes sense only in training.
     pub(super) fn warn_about_evaluation(&self, index: &DatasetIndex) {
         let warn = |setting: &'static str, what: String| {
             index.notices().warn_once(("evaluation", setting), || {
@@ -77,8 +70,8 @@ impl LoaderOptions {
         }
     }
 
-    /// Returns the blocks of neighbouring samples (`NeighbourBlocks`) of the selection. They exist only if the epoch is
-    /// shuffled by blocks, or if it is sequential and reads from servers: then one request fetches several neighbours.
+    /// Returns the blocks of neighbouring samples that are read together. There are blocks only if the epoch is
+    /// shuffled by blocks, or if it is sequential and reads from servers, where one request fetches several neighbours.
     pub(super) fn neighbour_blocks(
         &self,
         selection: &Selection,
@@ -87,7 +80,7 @@ impl LoaderOptions {
         let most = match self.shuffling() {
             Shuffling::Blocks => MAX_NEIGHBOUR_BLOCK_BYTES,
             // A block that crosses the end of a batch also reads samples of another rank's batch. A quarter of a batch
-            // keeps that share small. Each thread has one block in flight, so the queue depth is divided among the
+            // keeps that share small. Each thread reads one block at a time, so the queue depth is divided among the
             // threads.
             Shuffling::Off if index.has_remote() => {
                 let mean = index.mean_bytes();
@@ -107,7 +100,7 @@ impl LoaderOptions {
     }
 }
 
-/// Warns if `shuffle="blocks"` has no benefit for this dataset, or does harm.
+/// Warns if `shuffle="blocks"` has no benefit for this dataset, or makes its order worse.
 fn warn_about_blocks(neighbour_blocks: &NeighbourBlocks, selection: &Selection, index: &DatasetIndex) {
     let warn = |what: &'static str, message: String| {
         let root = index.root().display();
@@ -144,11 +137,10 @@ fn warn_about_blocks(neighbour_blocks: &NeighbourBlocks, selection: &Selection, 
     }
 }
 
-/// Number of neighbouring pairs that are compared to find out whether a dataset is sorted by class.
 const COMPARED: u64 = 10_000;
 
 /// Whether the dataset looks sorted by class: the share of neighbours with the same class is closer to 1 than to the
-/// share that a random order would give.
+/// share in a random order.
 fn are_sorted(selection: &Selection, index: &DatasetIndex) -> bool {
     let members = selection.members();
     if !index.is_labeled() || members < 2 {

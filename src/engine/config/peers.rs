@@ -9,21 +9,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use store::tier::{FillChoice, PeersOptions, RankMeeting, TierOptions};
 
-/// The setting `peers=`: whether nodes read from one another's caches, and how they find one another.
+/// The setting `peers=`: whether the nodes of a job read from each other's caches, and how they find each other.
 #[derive(Clone, Default)]
 pub struct Peers {
     /// Whether nodes share their caches.
     pub on: bool,
-    /// Address and port to listen on; `None` means the network interface towards the launcher, and any free port.
+    /// Address and port to listen on; with `None`, the network interface towards the launcher and any free port.
     pub listen: Option<String>,
-    /// A directory that all nodes share. Ranks without another way to communicate find one another through it.
+    /// A directory that all nodes share. Ranks that cannot communicate otherwise exchange their addresses through files
+    /// there.
     pub directory: Option<PathBuf>,
-    /// The function by which ranks exchange bytes, as Python's `repr` shows it; `None` means the job's own
-    /// communication (torch.distributed, Ray, MPI or JAX).
+    /// Name of the function by which ranks exchange bytes, as Python's `repr` shows it; with `None`, ranks use the
+    /// job's own communication (torch.distributed, Ray, MPI or JAX).
     pub allgather: Option<String>,
     /// Whether traffic between nodes is encrypted.
     pub tls: bool,
-    /// How the ranks find one another, as set by the code that makes the loader.
+    /// How the ranks exchange their addresses. The code that makes the loader sets it.
     pub meeting: Option<Arc<dyn RankMeeting>>,
 }
 
@@ -37,7 +38,6 @@ impl fmt::Debug for Peers {
 }
 
 impl LoaderOptions {
-    /// Returns the options for sharing these tiers among the nodes; `None` if each node has its own cache.
     pub(super) fn peers(&self, tiers: &[TierOptions]) -> Result<Option<PeersOptions>> {
         let Peers { on: true, tls, meeting, .. } = &self.peers else {
             if self.assignment != Assignment::Order {

@@ -1,11 +1,11 @@
-//! Parser for the rates of an emulated parallel file system.
+//! Parses the rates of an emulated parallel file system, as used by benchmarks.
 
 use base::error::{Error, Result};
 use base::units::{parse_bytes, parse_duration};
 use store::io::ParallelFsRates;
 
 /// Parses the rates from a string such as `open=2ms,read=1ms,bandwidth=200MB,opens=6000,concurrency=64`. Operations
-/// without a rate cost nothing.
+/// without a rate take no time.
 ///
 /// # Errors
 /// [`Error::Config`] that names `setting` and the part that is wrong.

@@ -15,25 +15,23 @@ const MIB: usize = 1 << 20;
 /// Maximum size of the arena for reads in bytes, not counting the slots that hold the encoded files of batches.
 const LARGEST_READ_ARENA: usize = 256 * MIB;
 
-/// Number of reads in flight from local storage.
 const LOCAL_DEPTH: u32 = 32;
 
-/// Smallest and largest number of reads in flight from servers. A server responds slowly, but can serve hundreds of
+/// Minimum and maximum number of reads in flight from servers. A server responds slowly, but can serve hundreds of
 /// reads at a time.
 const FEWEST_FROM_SERVERS: u32 = 64;
 const MAX_FROM_SERVERS: u32 = 256;
 
-/// Limit of the total size of the slots for reads from servers, in bytes. The slots of the first
-/// [`FEWEST_FROM_SERVERS`] reads may exceed it.
+/// Maximum total size in bytes of the slots for reads from servers. The first [`FEWEST_FROM_SERVERS`] reads get their
+/// slots even above this limit.
 const LARGEST_FOR_SERVERS: usize = 96 * MIB;
 
 impl LoaderOptions {
-    /// Returns the number of reads in flight.
     pub(super) fn depth_for(&self, index: &DatasetIndex) -> u32 {
         match self.queue_depth {
             Some(depth) => depth,
             None if !index.has_remote() => LOCAL_DEPTH,
-            // These reads may go to other nodes of the job, which are busy with training.
+            // Reads may go to other nodes of the job, which are busy with training, so use few.
             None if self.peers.on => FEWEST_FROM_SERVERS,
             None => {
                 let bytes = self.memory.unwrap_or(u64::MAX).min(LARGEST_FOR_SERVERS as u64) as usize;
@@ -44,19 +42,18 @@ impl LoaderOptions {
     }
 }
 
-/// Inputs that determine the sizes of the pools.
 pub(super) struct PoolSizing<'a> {
     pub options: &'a LoaderOptions,
     pub index: &'a DatasetIndex,
     pub threads: usize,
     pub queue_depth: usize,
-    /// Whether samples may come from a cache, where they may be in another storage format.
+    /// With a cache, samples may be in another storage format, which may be larger.
     pub has_cache: bool,
-    /// Whether images keep their own sizes, which are unknown before they are decoded.
+    /// Whether images keep their own sizes. Their sizes are then unknown before they are decoded.
     pub has_own_sizes: bool,
 }
 
-/// The minimum number of batches that are being filled or wait for the consumer.
+/// Minimum number of batches in the pipeline: being filled, or waiting for the consumer.
 const FEWEST_AHEAD: usize = 2;
 
 /// Number of slots for each read in flight: one for the read, and one for a sample that has arrived and waits to be
@@ -64,7 +61,6 @@ const FEWEST_AHEAD: usize = 2;
 const SLOTS_OF_READ: usize = 2;
 
 impl PoolSizing<'_> {
-    /// Warns that `memory` does not bound images that keep their own sizes.
     pub(super) fn warn_about_sizes(&self) {
         let Some(memory) = self.options.memory.filter(|_| self.has_own_sizes) else { return };
         self.index.notices().warn_once("memory", || {
@@ -76,8 +72,8 @@ impl PoolSizing<'_> {
         });
     }
 
-    /// Returns the sizes for batches of `batch_bytes` in host memory, with slots for the reads in flight and for
-    /// samples that wait to be decoded.
+    /// Returns the sizes of the pools for batches of `batch_bytes` in host memory. The slots hold the reads in flight
+    /// and the samples that wait to be decoded.
     ///
     /// # Errors
     /// [`Error::Config`] for a `memory` that is too small for these pools, or a `batch_size` that is too large.
@@ -103,7 +99,7 @@ impl PoolSizing<'_> {
             }
             Some(memory) => {
                 let memory = usize::try_from(memory).unwrap_or(usize::MAX);
-                // The batches that the consumer keeps, and two batches that are being filled.
+                // The batches that the consumer keeps, and two that are being filled.
                 let fewest = keep + 2;
                 let batches_bytes = batch_bytes.saturating_mul(fewest);
                 let least = smallest_slots.saturating_add(batches_bytes);
@@ -119,14 +115,13 @@ impl PoolSizing<'_> {
                 let slot_bytes = usual_slots.min(memory - batches_bytes) / (2 * MIB) * (2 * MIB);
                 let slot_bytes = slot_bytes.max(smallest_slots);
                 let batches = (memory - slot_bytes) / batch_bytes.max(1);
-                // Batches without a known size can be bounded only by their number.
+                // If the size of batches is unknown, only their number can limit the memory.
                 let prefetch = if self.has_own_sizes { FEWEST_AHEAD } else { usual_prefetch };
                 Ok(Pools { slot_bytes, prefetch: prefetch.min(batches - 1), batches })
             }
         }
     }
 
-    /// Returns the error that batches need more memory than there is. The error names the setting that must be reduced.
     fn too_large(&self, bytes: usize, needed: usize, machine: usize) -> Error {
         let LoaderOptions { batch_size, keep, image_size: (height, width), local_world_size, .. } =
             self.options;
@@ -157,7 +152,8 @@ impl PoolSizing<'_> {
         }
     }
 
-    /// Returns the sizes if batches are on a GPU. Files stay in their slots until their whole batch is decoded.
+    /// Returns the sizes of the host pools if batches are on a GPU. Files stay in their slots until their whole batch
+    /// is decoded.
     ///
     /// # Errors
     /// [`Error::Config`] for a `memory` that is too small.
@@ -178,7 +174,8 @@ impl PoolSizing<'_> {
         Ok(Pools { slot_bytes, prefetch: device.prefetch, batches: device.batches })
     }
 
-    /// Returns the size limit of the cache of JPEG row starts, in bytes. The row starts of a photograph take half a KB.
+    /// Returns the maximum size in bytes of the cache of JPEG row starts. The row starts of a photograph take half a
+    /// KB.
     pub(super) fn row_bytes(&self) -> usize {
         match self.options.memory {
             None => self.memory_here() / 32,
@@ -186,57 +183,54 @@ impl PoolSizing<'_> {
         }
     }
 
-    /// Returns this rank's share of the machine's memory, in bytes.
     fn memory_here(&self) -> usize {
         let machine = usize::try_from(store::io::storage::memory_limit()).unwrap_or(usize::MAX);
         machine / self.options.local_world_size.unwrap_or(1).max(1) as usize
     }
 
-    /// Returns the space for two of the largest samples, so that one can be read while another is decoded. The cap
-    /// keeps one huge file from deciding the size: a sample that does not fit fails like any other bad sample.
+    /// Returns the space in bytes for two of the largest samples, so that one can be read while another is decoded. The
+    /// limit keeps one huge file from deciding the size: a sample that does not fit fails like any other bad sample.
     fn two_largest(&self) -> usize {
         arena(2 * self.slot_of_the_largest()).min(LARGEST_READ_ARENA)
     }
 
-    /// Returns the space for the reads in flight, for the same number of samples that have arrived, and for a few
-    /// samples per worker.
+    /// Returns the space in bytes for the reads in flight, for the same number of samples that have arrived, and for a
+    /// few samples per worker.
     fn reads(&self) -> usize {
         let samples = SLOTS_OF_READ * self.queue_depth + 8 * self.threads;
         space_for(samples, self.mean_bytes()).clamp(16 * MIB, LARGEST_READ_ARENA)
     }
 
-    /// Returns the bytes of slots that the encoded files of a batch take.
     fn slots_of_a_batch(&self) -> usize {
         let n = self.options.batch_size as usize;
         let largest = self.slot_of_the_largest();
-        // A quarter more than the mean, plus two of the largest samples, because small batches vary most.
+        // Allow a quarter more than the mean, plus two of the largest samples, because small batches vary most.
         let usual = n.saturating_mul(slot_bytes(self.mean_bytes()) / 4 * 5).saturating_add(2 * largest);
         usual.min(n.saturating_mul(largest))
     }
 
-    /// Returns the maximum number of bytes that the slot of the largest sample takes.
     fn slot_of_the_largest(&self) -> usize {
         slot_bytes(most_read(self.index.largest(), self.has_cache) as usize)
     }
 
-    /// Returns the maximum number of bytes that are read for a sample of mean size.
     fn mean_bytes(&self) -> usize {
         most_read(u32::try_from(self.index.mean_bytes()).unwrap_or(u32::MAX), self.has_cache) as usize
     }
 }
 
-/// Returns the space for `samples` samples of mean size, and half as much again because sizes vary.
+/// Returns the space in bytes for `samples` samples of mean size, and half as much again because sizes vary.
 fn space_for(samples: usize, mean_bytes: usize) -> usize {
     samples * mean_bytes / 2 * 3
 }
 
-/// Returns the maximum number of bytes that are read for a sample of `length` bytes. Its copy in a cache may have
+/// Returns the maximum number of bytes that are read for a sample of `length` bytes. With a cache, its copy may have
 /// another storage format.
 pub(super) fn most_read(length: u32, has_cache: bool) -> u32 {
     if has_cache { most_bytes(length) } else { length }
 }
 
-/// Returns the maximum number of bytes of the arena that a slot for a file of `length` bytes takes.
+/// Returns the maximum number of bytes of the arena that a slot for a file of `length` bytes takes, including
+/// alignment.
 fn slot_bytes(length: usize) -> usize {
     length + 3 * 4096
 }

@@ -1,5 +1,5 @@
 //! The transforms of images: the user's list, or the list that is equivalent to the flat settings (`image_size`, `flip`
-//! and so on). Also the choice of the device, which must support these transforms.
+//! and so on). Also chooses the device, which must support these transforms.
 
 use super::device::{self, AllowedBackends, ChosenDevice, CpuDecode, Device, GpuDecoder};
 use super::views::ViewKind;
@@ -11,7 +11,7 @@ use pixels::augment::{
     RecipeView, SizeParameter, ToDtype, Transform, Transforms, WholeResize,
 };
 
-/// The settings that a list of transforms includes, each with the transform that replaces it.
+/// The flat settings that a list of transforms replaces, each with the transform to use instead.
 const INCLUDED_IN_TRANSFORMS: &[(&str, &str)] = &[
     ("image_size", "the size of RandomResizedCrop, RandomCrop, Resize or CenterCrop"),
     ("image_size_from", "the same size for all epochs"),
@@ -24,7 +24,7 @@ const INCLUDED_IN_TRANSFORMS: &[(&str, &str)] = &[
     ("std", "Normalize(mean, std)"),
 ];
 
-/// Refuses a `given` setting that repeats what `transforms` says.
+/// Refuses a setting in `given` that repeats what `transforms` says.
 ///
 /// # Errors
 /// [`Error::Config`] that names the setting and its equivalent in `transforms`.
@@ -39,7 +39,6 @@ pub fn check_given_once(given: &[&str]) -> Result<()> {
 }
 
 impl LoaderOptions {
-    /// Returns the list of transforms that is equivalent to the flat settings.
     fn default_transforms(&self) -> Vec<Transform> {
         let (height, width) = self.image_size;
         let size = SizeParameter::Both([height, width]);
@@ -54,7 +53,7 @@ impl LoaderOptions {
                 Transform::RandomHorizontalFlip(RandomHorizontalFlip { p: self.flip }),
             ]
         } else {
-            // The product saturates because the size is checked later.
+            // The product may be huge: the size is checked later.
             let usual = (height.max(width).saturating_mul(8) / 7).clamp(1, MAX_SIDE);
             let size_before = Some(SizeParameter::One(self.resize.unwrap_or(usual)));
             vec![
@@ -73,18 +72,10 @@ impl LoaderOptions {
         list
     }
 
-    /// Compiles a list of transforms.
-    ///
-    /// # Errors
-    /// [`Error::Config`] that names the transform.
     pub(super) fn compiled(&self, request: &Transforms) -> Result<Recipe> {
         Recipe::new(request, self.memory_format, self.decode)
     }
 
-    /// Compiles the list of transforms that is equivalent to the flat settings.
-    ///
-    /// # Errors
-    /// [`Error::Config`] naming the setting.
     pub(super) fn default_recipe(&self) -> Result<Recipe> {
         let list = self.default_transforms();
         for transform in &list {
@@ -95,7 +86,7 @@ impl LoaderOptions {
         self.compiled(&Transforms::single(list))
     }
 
-    /// Chooses the device on which batches end. It must support everything that is requested for the images.
+    /// Chooses the device on which batches end. The device must support the requested transforms and image formats.
     ///
     /// # Errors
     /// The errors of [`device::choose`]; [`Error::Config`] if the requested GPU does not support the images.
@@ -146,7 +137,7 @@ impl LoaderOptions {
         cpu(format!("{missing} are not supported on a GPU yet"))
     }
 
-    /// Checks that a GPU can decode and transform the images without the CPU's decoder, if `cpu_decode` is `never`.
+    /// If `cpu_decode` is `never`, checks that a GPU can decode and transform the images without the CPU's decoder.
     ///
     /// # Errors
     /// [`Error::Config`] naming the transform.
@@ -190,8 +181,8 @@ impl LoaderOptions {
         }
     }
 
-    /// Warns if `mean` and `std` look like statistics of pixel values in 0..255, which other loaders expect. No images
-    /// have such statistics in 0..1.
+    /// Warns if `mean` and `std` look like statistics of pixel values in 0..255, which some other loaders expect.
+    /// Statistics of images in 0..1 never look like that.
     pub(super) fn warn_about_scale(&self, images: &Images, index: &DatasetIndex) {
         let outputs = images.recipes().iter().flat_map(Recipe::views).map(RecipeView::fixed_output);
         let outputs = outputs.filter(|output| self.decoded && output.dtype != DType::U8);
@@ -210,7 +201,6 @@ impl LoaderOptions {
     }
 }
 
-/// Returns the flat setting that a parameter of a transform comes from.
 fn setting_of(transform: &str, parameter: &'static str) -> &'static str {
     match (transform, parameter) {
         ("Resize", "size") => "resize",

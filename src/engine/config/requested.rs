@@ -1,28 +1,25 @@
-//! The source of each requested field: a column of `labels`, the class number, or a member of the sample. This module
-//! alone decides the source; all other modules use its result.
+//! Decides where the values of each requested field come from: a column of `labels`, the class number, or a member of
+//! the sample. All other modules use the decision of this module.
 
 use super::LABEL;
 use super::fields::FieldOptions;
 use base::error::Result;
 use data::dataset::{DatasetIndex, FieldKind, IMAGE, SampleColumn};
 
-/// Source of the values of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FieldSource {
-    /// The column of `labels` with this index.
     Column(usize),
     Label,
     /// A member, by its index in the list of members that are read from each sample.
     Member(usize),
 }
 
-/// The requested fields, in order, each with its source.
 #[derive(Debug)]
 pub(super) struct RequestedFields<'a>(Vec<(FieldSource, &'a FieldOptions)>);
 
 impl<'a> RequestedFields<'a> {
-    /// Finds the source of each field in `asked`, if `labels` gives these `columns`. A column takes precedence over the
-    /// dataset's class number. All other fields are members.
+    /// Finds the source of each field in `asked`. `columns` are the names of the columns of `labels`; they take
+    /// precedence over the dataset's class number. All other fields are members.
     pub(super) fn new(asked: &'a [FieldOptions], columns: &[String]) -> Self {
         let mut members = 0;
         let with_source = |field: &'a FieldOptions| {
@@ -39,48 +36,43 @@ impl<'a> RequestedFields<'a> {
         Self(asked.iter().map(with_source).collect())
     }
 
-    /// Returns the fields, each with its source.
     pub(super) fn iter(&self) -> impl Iterator<Item = (FieldSource, &'a FieldOptions)> {
         self.0.iter().copied()
     }
 
-    /// Returns the fields that are members of the samples, in the order of their indices.
     fn of_members(&self) -> impl Iterator<Item = &'a FieldOptions> {
         self.iter().filter(|(source, _)| matches!(source, FieldSource::Member(_))).map(|(_, field)| field)
     }
 
-    /// Returns the names of the members that are read from each sample; `None` if no field needs a member. Then the
-    /// image is read.
+    /// Returns the names of the members that are read from each sample; `None` if no field needs a member. With `None`,
+    /// the loader reads the image.
     pub(super) fn members(&self) -> Option<Vec<String>> {
         Some(self.of_members().map(|field| field.name.clone()).collect())
             .filter(|members: &Vec<String>| !members.is_empty())
     }
 
-    /// Returns the names of the optional fields.
     pub(super) fn optional(&self) -> Vec<String> {
         self.iter().filter(|(_, field)| field.optional).map(|(_, field)| field.name.clone()).collect()
     }
 
-    /// Returns the names of the members whose requested kind needs the bytes of a file.
     pub(super) fn of_files(&self) -> Vec<String> {
         let is_file = |field: &&FieldOptions| field.kind.is_some_and(FieldKind::is_of_files);
         self.of_members().filter(is_file).map(|field| field.name.clone()).collect()
     }
 
-    /// Whether samples in shards may lack a plain image such as `jpg`: other members are read (`left.jpg`, for
-    /// instance), and no plain image is required.
+    /// Whether every stem of a shard is a sample, even without a plain image such as `jpg`. This is so if the fields
+    /// need other members (`left.jpg`, for instance) and do not require a plain image.
     pub(super) fn take_every_stem(&self) -> bool {
         let needed = |field: &FieldOptions| !field.optional && field.is_plain_image();
         self.members().is_some() && !self.of_members().any(needed)
     }
 
-    /// Whether the dataset's own labels are among the fields.
     pub(super) fn want_labels(&self) -> bool {
         self.iter().any(|(source, _)| source == FieldSource::Label)
     }
 }
 
-/// Returns the fields. A field without a kind from the user gets the kind from the tables' schemas.
+/// Returns the fields with their kinds. If the user gave no kind, the schema of the dataset's tables does.
 pub(super) fn with_kinds(asked: &[FieldOptions], index: &DatasetIndex) -> Vec<FieldOptions> {
     let with_kind = |field: &FieldOptions| {
         let is_own = [IMAGE, LABEL].contains(&field.name.as_str());
@@ -90,7 +82,7 @@ pub(super) fn with_kinds(asked: &[FieldOptions], index: &DatasetIndex) -> Vec<Fi
     asked.iter().map(with_kind).collect()
 }
 
-/// Returns the requested table columns with small values, except the columns that `labels` replaces.
+/// Returns the requested table columns whose values are small, except the columns that `labels` replaces.
 ///
 /// # Errors
 /// [`base::error::Error::Config`] for a column that is refused, or that cannot have the requested kind.

@@ -19,15 +19,11 @@ pub enum Weights {
     Samples(Vec<f64>),
 }
 
-/// Range of weights and ratios other than 0. Products and sums of such values neither overflow nor become 0.
+/// Range of weights and ratios other than 0. Within it, products and sums neither overflow nor become 0.
 const SCALE: RangeInclusive<f64> = 1e-50..=1e50;
 
-/// Returns the selection of samples that the options request from a dataset.
-///
-/// # Errors
-/// [`Error::Config`] that names the setting.
 pub(super) fn select(options: &LoaderOptions, index: &DatasetIndex) -> Result<Selection> {
-    // With `classes`, samples of other classes are not drawn, so their classes need no number.
+    // With `classes`, samples of other classes are never drawn, so those classes need no number.
     if options.classes.is_none() {
         index.check_listed()?;
     }
@@ -48,7 +44,7 @@ pub(super) fn select(options: &LoaderOptions, index: &DatasetIndex) -> Result<Se
         return Ok(with_epoch_size(Selection::of_strata(index.len(), strata), options));
     }
     if shuffled {
-        // A shuffled selection is a set: the same samples listed in another order give the same training.
+        // The order of a shuffled selection must not depend on the order in which the user listed the samples.
         chosen.iter_mut().for_each(|members| members.sort_unstable());
     }
     let selection = match chosen {
@@ -58,7 +54,6 @@ pub(super) fn select(options: &LoaderOptions, index: &DatasetIndex) -> Result<Se
     Ok(with_epoch_size(selection, options))
 }
 
-/// Sets the draws of an epoch to `epoch_size`, if given.
 fn with_epoch_size(selection: Selection, options: &LoaderOptions) -> Selection {
     match options.epoch_size {
         None => selection,
@@ -66,10 +61,9 @@ fn with_epoch_size(selection: Selection, options: &LoaderOptions) -> Selection {
     }
 }
 
-/// The weights of a dataset's samples.
 struct Weighting<'a> {
     by: WeightRule<'a>,
-    /// If datasets are mixed by ratios: the samples and the share of each dataset. Otherwise one entry with all
+    /// The sample range and the share of each dataset, if datasets are mixed by ratios. Otherwise one entry with all
     /// samples.
     parts: Vec<(Range<u64>, f64)>,
 }
@@ -81,7 +75,6 @@ enum WeightRule<'a> {
     Samples(&'a [f64]),
 }
 
-/// Identifies a stratum: the samples of one weight in one dataset.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct StratumKey {
     part: usize,
@@ -130,7 +123,7 @@ impl<'a> Weighting<'a> {
         Ok(Self { by, parts })
     }
 
-    /// Groups the samples by weight. Returns each stratum with its share of the draws.
+    /// Groups the samples by weight into strata. Returns each stratum with its share of the draws.
     fn strata(
         &self,
         index: &DatasetIndex,
@@ -176,7 +169,7 @@ impl<'a> Weighting<'a> {
         let part = self.parts.partition_point(|(samples, _)| samples.end <= number);
         let weight = match &self.by {
             WeightRule::Nothing => 1.0f64.to_bits(),
-            // The dataset's own class number, so that the order does not depend on `class_names`.
+            // Use the dataset's own class number, so that the order does not depend on `class_names`.
             WeightRule::Class => u64::from(index.own_label(number)),
             WeightRule::Classes(weights) => weights[index.label(number) as usize].to_bits(),
             WeightRule::Samples(weights) => weights[sample as usize].to_bits(),
@@ -184,7 +177,6 @@ impl<'a> Weighting<'a> {
         StratumKey { part, weight }
     }
 
-    /// Returns the weight of a stratum among the strata of its dataset.
     fn mass(&self, key: &StratumKey, members: &[u32]) -> f64 {
         match self.by {
             WeightRule::Class => 1.0,
@@ -193,7 +185,6 @@ impl<'a> Weighting<'a> {
     }
 }
 
-/// Returns the weight of each class.
 fn class_weights(given: &[(ClassRef, f64)], index: &DatasetIndex) -> Result<Vec<f64>> {
     let mut weights = vec![1.0; index.num_classes() as usize];
     let mut named = vec![false; weights.len()];

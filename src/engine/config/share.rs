@@ -1,13 +1,13 @@
-//! How many processors one process uses if other ranks of its job run on the same machine, and what share of these
+//! How many processors one rank uses if other ranks of its job run on the same machine, and what share of these
 //! processors `cpu=` allows.
 
 use std::os::unix::process::parent_id;
 use std::path::Path;
 use store::tier::ThrottledPeriods;
 
-/// Whether this process's control group has a quota of processor time, and the system does not report when the quota is
-/// used up. Then a thread of low priority takes time from the other threads, because the quota allows less time than
-/// the processors have.
+/// Whether the control group of this process has a quota of processor time, and the system does not report when the
+/// quota is used up. In that case even a thread of low priority takes time from the other threads, because the quota is
+/// less than the time of all processors.
 pub fn has_unwatched_quota() -> bool {
     let own = std::thread::available_parallelism().map_or(1, usize::from);
     allowed("thread-self").is_some_and(|cpus| own < cpus.len()) && !ThrottledPeriods::find().are_known()
@@ -29,8 +29,8 @@ pub(super) fn processors(ranks: u32) -> usize {
         (Some(cpus), None) | (None, Some(cpus)) => cpus.len(),
         (None, None) => own,
     };
-    // The quota of the control group allows less processor time than the processors have. All its ranks share the
-    // quota.
+    // The quota of the control group may be less than the time of all its processors, and all ranks in the group share
+    // it.
     let together = if own < mine { together.min(own) } else { together };
     share(own, together, ranks as usize)
 }
@@ -38,7 +38,6 @@ pub(super) fn processors(ranks: u32) -> usize {
 /// The share of the node's processors that loading may take (`cpu=`).
 #[derive(Debug, Clone, Copy)]
 pub struct CpuShare {
-    /// Above 0 and at most 1.
     share: f64,
     /// The ranks of the node; 1 if their number is unknown.
     ranks: u32,
@@ -49,24 +48,23 @@ impl CpuShare {
         Self { share, ranks }
     }
 
-    /// Returns the number of processors that one of `loaders` loaders on the node may keep busy on average.
+    /// Returns the average number of processors that one of `loaders` loaders on the node may keep busy.
     pub fn cores(&self, loaders: u32) -> f64 {
         self.share * cores(self.ranks.max(loaders))
     }
 
-    /// Returns the number of threads that the share of a single loader on the node can keep busy.
+    /// Returns the number of threads that keep the whole share busy, if there is only one loader on the node.
     pub(super) fn threads(&self) -> usize {
         (self.cores(1).ceil() as usize).max(1)
     }
 }
 
-/// Returns the number of processors that one of `ranks` processes of this machine has. Quotas of control groups make it
-/// a fraction.
+/// Returns the number of processors that one of `ranks` processes of this machine has: a fraction if control groups
+/// have quotas.
 fn cores(ranks: u32) -> f64 {
     let whole = processors(ranks) as f64;
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     match quota(&groups, Path::new("/sys/fs/cgroup")) {
-        // Ranks that share a quota have equal parts of it.
         Some(quota) => whole.min((quota / f64::from(ranks.max(1))).max(0.01)),
         None => whole,
     }
@@ -108,8 +106,8 @@ fn quota(groups: &str, root: &Path) -> Option<f64> {
     quotas.min_by(f64::total_cmp)
 }
 
-/// Returns the number of processors for one rank that may use `own` processors, if all ranks together may use
-/// `together`.
+/// Returns the number of processors for one rank. `own` is the number that this rank may use, `together` the number
+/// that all ranks together may use.
 fn share(own: usize, together: usize, ranks: usize) -> usize {
     match together > own {
         true => own.min(together.div_ceil(ranks)),
@@ -118,11 +116,11 @@ fn share(own: usize, together: usize, ranks: usize) -> usize {
 }
 
 /// Returns the process that started the ranks of this machine: the nearest ancestor that is not a rank itself. A script
-/// between the launcher and a rank inherits the rank's environment, so it counts as a rank.
+/// between the launcher and a rank inherits the rank's environment, so it looks like a rank and is skipped.
 fn launcher() -> Option<u32> {
     let mut process = parent_id();
     for _ in 0..8 {
-        // If this file cannot be read, the process belongs to another user, such as a daemon that starts tasks.
+        // Another user's process, such as a daemon that starts tasks, does not let this process read its environment.
         let Ok(environment) = std::fs::read(format!("/proc/{process}/environ")) else { break };
         if !is_a_rank(&environment) {
             break;
@@ -133,18 +131,16 @@ fn launcher() -> Option<u32> {
     (process > 0).then_some(process)
 }
 
-/// Returns the processors that a process may use.
 fn allowed(process: &str) -> Option<Vec<usize>> {
     listed(&status(process, "Cpus_allowed_list:")?)
 }
 
-/// Returns the value of one line of a process's status, by the line's name.
+/// Returns the value of the line that begins with `name` in `/proc/PROCESS/status`.
 fn status(process: &str, name: &str) -> Option<String> {
     let text = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     text.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned())
 }
 
-/// Whether a launcher gave a process with this environment a local rank.
 fn is_a_rank(environment: &[u8]) -> bool {
     let told = |variable: &[u8]| {
         let name = variable.split(|byte| *byte == b'=').next().unwrap_or_default();
@@ -153,7 +149,6 @@ fn is_a_rank(environment: &[u8]) -> bool {
     environment.split(|byte| *byte == 0).any(told)
 }
 
-/// Returns the processors that this process's control group may use; `None` if no group limits them.
 fn group_cpus() -> Option<Vec<usize>> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let files = groups.lines().filter_map(|line| {
@@ -174,7 +169,6 @@ fn group_cpus() -> Option<Vec<usize>> {
     files.filter_map(|list| listed(&list)).min_by_key(Vec::len)
 }
 
-/// Parses a list of numbers such as `0-3,8`.
 fn listed(list: &str) -> Option<Vec<usize>> {
     let mut numbers = Vec::new();
     for part in list.trim().split(',').filter(|part| !part.is_empty()) {

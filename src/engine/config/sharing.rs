@@ -1,11 +1,11 @@
-//! The settings of `shared=`: which loaders can share batches with other processes, and the policy for loaders that
-//! fall behind.
+//! The settings of `shared=`: which loaders can share batches with other processes, and the policy for loaders that are
+//! too slow.
 
 use super::{CpuDecode, GpuDecoder, LoaderOptions};
 use base::error::{Error, Result};
 use base::names::named;
 
-/// Policy for a loader that falls behind the others with which it shares batches.
+/// Policy for a loader that is too slow for the loaders with which it shares batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SharingPolicy {
     /// The other loaders continue without the slow loader.
@@ -17,15 +17,12 @@ pub enum SharingPolicy {
 named!(SharingPolicy: "leave" => Leave, "wait" => Wait);
 
 impl LoaderOptions {
-    /// Returns the decoder of a GPU. Shared images are decoded before they reach the GPU, so nvJPEG is not needed.
+    /// Returns the decoder for images on a GPU. Shared images are decoded before they reach the GPU, so nvJPEG is not
+    /// needed.
     pub(super) fn gpu_decoder(&self) -> GpuDecoder {
         if self.shared.is_some() { GpuDecoder::Own } else { self.decoder }
     }
 
-    /// Checks that batches can be shared, if `shared` is set.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for `shared`.
     pub(super) fn check_shared(&self) -> Result<()> {
         if self.shared.is_none() {
             return Ok(());

@@ -1,21 +1,21 @@
-//! The places of a field's views in a batch.
+//! Where the views of a field are in a batch.
 
 use crate::batch::Ticket;
 use pixels::augment::Recipe;
 use std::ops::Range;
 
-/// Places of a field's views in a batch.
+/// The positions of a field's views in a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ViewPlaces {
-    /// Index of the tensor or value list that holds the first view.
+    /// Index of the first view among the tensors or the value lists of the batch.
     pub first: usize,
-    /// Number of views. Their indices are consecutive.
+    /// Number of views. Their indices are consecutive, from `first` on.
     pub views: usize,
     /// Whether the indices refer to tensors or to value lists.
     pub kind: ViewKind,
 }
 
-/// Storage of one view of all samples of a batch.
+/// How one view of all samples of a batch is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ViewKind {
     /// One tensor, because all samples have one size.
@@ -30,8 +30,8 @@ impl ViewPlaces {
         self.first..self.first + self.views
     }
 
-    /// Clears these places for a sample that does not have the field: no value, or zeros in the tensors. `tensor`
-    /// returns a tensor by its index.
+    /// Clears the views of a sample that does not have the field: no value, or zeros in the tensors. `tensor` returns
+    /// the sample's part of a tensor by the tensor's index.
     pub fn clear(self, ticket: &mut Ticket, tensor: fn(&mut Ticket, usize) -> &mut [u8]) {
         for number in self.numbers() {
             match self.kind {
@@ -43,7 +43,6 @@ impl ViewPlaces {
 }
 
 impl ViewKind {
-    /// Returns the storage of the views that `recipe` makes: values if images keep their own sizes.
     pub(super) fn of(recipe: &Recipe) -> Self {
         let has_own_sizes = recipe.views().iter().any(|view| view.size().is_none());
         if has_own_sizes { Self::Values } else { Self::Tensors }

@@ -11,11 +11,10 @@ use base::error::{DecodeError, Result};
 use pixels::augment::BoxFormat;
 use pixels::decode::NpyArray;
 
-/// Boxes of four numbers each.
 type Boxes = Vec<[f32; 4]>;
 
-/// Returns the boxes that guide the transforms of image number `image`: left, top, right and bottom in pixels of the
-/// image. Empty if these transforms use no boxes, or if the sample has no boxes. `record` holds the bytes that were
+/// Returns the boxes by which the transforms of the image with the index `image` choose a crop: left, top, right and
+/// bottom in pixels. Empty if the transforms use no boxes, or the sample has none. `record` holds the bytes that were
 /// read for the sample, and `run` counts further reads.
 ///
 /// # Errors
@@ -41,7 +40,6 @@ pub(crate) fn boxes_of_image(
     Ok(boxes.into_iter().map(corners).collect())
 }
 
-/// Parses the boxes in a file.
 fn read(bytes: &[u8]) -> Result<Boxes, DecodeError> {
     let array = NpyArray::decode(bytes)?;
     let numbers = array.floats().filter(|_| array.shape.len() == 2 && array.shape[1] == 4);
@@ -55,7 +53,7 @@ fn read(bytes: &[u8]) -> Result<Boxes, DecodeError> {
     Ok(numbers.as_chunks::<4>().0.to_vec())
 }
 
-/// Fills the boxes of a place for each view of the image, with that view's geometry.
+/// Fills the sample's boxes for each view of the image, cropped and flipped like the view.
 pub(crate) fn fill_boxes(
     at: ViewPlaces,
     (format, shares): (BoxFormat, bool),

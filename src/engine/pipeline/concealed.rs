@@ -1,4 +1,5 @@
-//! Lists the samples of an epoch whose damage was concealed. The statistics have only the number of these samples.
+//! Lists the samples of an epoch with JPEG damage that was concealed. The statistics have only the number of these
+//! samples.
 
 use super::{context::SampleContext, notify};
 use crate::batch::{Batch, Remark};
@@ -8,7 +9,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The largest number of samples that are listed for the user. Further samples are only counted.
 const MAX_LISTED: usize = 1000;
 
 /// A sample that was decoded although its file is damaged.
@@ -31,17 +31,17 @@ impl ConcealedSample {
     }
 }
 
-/// The samples of an epoch whose damage was concealed so far. Clones share one log.
+/// The damaged samples of an epoch so far. Clones share one log.
 #[derive(Debug, Clone, Default)]
 pub struct ConcealedLog(Arc<Mutex<BTreeMap<u64, ConcealedSample>>>);
 
 impl ConcealedLog {
-    /// Returns one entry for each sample, in the order of the ids. The first 1000 samples that were found are kept.
+    /// Returns one entry for each sample, in the order of the ids. Only the first 1000 damaged samples are kept.
     pub fn samples(&self) -> Vec<ConcealedSample> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Returns the remarks about the samples of a batch.
+    /// Returns the remarks about the samples of a batch, for the consumers in other processes.
     pub fn of(&self, batch: &Batch) -> Vec<Remark> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.is_empty() {
@@ -52,8 +52,8 @@ impl ConcealedLog {
         ids.filter_map(|id| kept.get(&id)).map(|of| (of.sample, of.message.clone())).collect()
     }
 
-    /// Records that damage was concealed in image number `image` of a draw's sample; `what` describes the damage. If a
-    /// sample has several damaged images, the log keeps only the first.
+    /// Records that damage was concealed in the image with the index `image`. `what` describes the damage. If a sample
+    /// has several damaged images, the log keeps only the first.
     pub(crate) fn note(&self, context: &SampleContext, image: usize, draw: Draw, what: &str) {
         let named = || {
             let message = format!("{}concealed damage: {what}", context.name_prefix(image));
@@ -63,7 +63,6 @@ impl ConcealedLog {
         self.keep(draw.sample, named);
     }
 
-    /// Records a remark about a sample that another process has decoded.
     pub(crate) fn record_remark(&self, context: &SampleContext, (sample, message): Remark) {
         self.keep(sample, || ConcealedSample::new(&context.index, sample, message));
     }

@@ -9,9 +9,9 @@ use base::error::{Error, Result};
 use data::dataset::{DatasetIndex, Stamp};
 use store::io::{MAX_RESTARTS, read_blocking};
 
-/// Makes a value from all members of `sample` by `make`. `record` holds the first members, and `make` reads the others.
-/// If the members may have been of two versions, the record is read again, `replace` exchanges its bytes, and `make` is
-/// called again. Returns the value, and the record that it was made from.
+/// Calls `make`, which makes a value from all members of `sample`. `record` holds the first members, and `make` reads
+/// the others. If the members may be of two versions, the record is read again, `replace` exchanges its bytes, and
+/// `make` is called again. Returns the value, and the record that it was made from.
 ///
 /// # Errors
 /// The errors of `make` and of reading; [`Error::DatasetChanged`] for a shard that keeps changing.
@@ -35,9 +35,8 @@ pub(crate) fn read_consistently<R, T>(
 /// The attempts to read all members of one sample from one version of its shard.
 #[derive(Default)]
 struct ConsistentRead {
-    /// The stamp of the shard when the latest attempt began; `None` for the first attempt, whose reads began earlier.
+    /// The stamp of the shard when the latest attempt began; `None` for the first attempt.
     before: Option<Stamp>,
-    /// The number of times that the members were read again.
     repeated: u8,
 }
 

@@ -16,8 +16,8 @@ pub(crate) struct SampleContext {
 }
 
 impl SampleContext {
-    /// Draws the views of image number `image` in an epoch with these `keys`. `size` is the image's width and height,
-    /// and `boxes` come from [`boxes_of_image`](super::boxes::boxes_of_image).
+    /// Draws the views of the image with the index `image` in an epoch with these `keys`. `size` is the image's width
+    /// and height, and `boxes` come from [`boxes_of_image`](super::boxes::boxes_of_image).
     pub(crate) fn draw_views(
         &self,
         keys: &[RecipeKeys],
@@ -31,7 +31,6 @@ impl SampleContext {
         images.recipe(image).draw_with_boxes(keys, sample, occurrence, size, boxes)
     }
 
-    /// Wraps `source` as the failure of `sample`.
     pub(crate) fn sample_error(&self, sample: u64, source: Error) -> Error {
         let extent = self.index.place_in_file(self.index.extent(sample));
         Error::Sample {
@@ -44,7 +43,6 @@ impl SampleContext {
         }
     }
 
-    /// Adds the name of image number `image` to `error`, if samples have several images.
     pub(crate) fn of_image(&self, image: usize, error: Error) -> Error {
         match self.config.images.list() {
             [_] => error,
@@ -52,8 +50,6 @@ impl SampleContext {
         }
     }
 
-    /// Returns the prefix of messages about image number `image`: its name if samples have several images, else an
-    /// empty string.
     pub(crate) fn name_prefix(&self, image: usize) -> String {
         match self.config.images.list() {
             [_] => String::new(),
@@ -62,15 +58,14 @@ impl SampleContext {
     }
 }
 
-/// The contexts of a pipeline. Later epochs have other contexts if their images have other sizes.
+/// The contexts of a pipeline by epoch. Epochs with other image sizes have other contexts.
 pub(crate) struct ContextsByEpoch {
     pub first: Arc<SampleContext>,
-    /// The contexts of later epochs, each with the first epoch that uses it, in the order of these epochs.
+    /// The contexts of later epochs, each with its first epoch, in the order of these epochs.
     later: Vec<(u64, Arc<SampleContext>)>,
 }
 
 impl ContextsByEpoch {
-    /// Makes the contexts for `config`, and for the settings of later epochs in `config.later`.
     pub(crate) fn new(source: &Arc<SampleSource>, mut config: LoaderConfig) -> Self {
         let later = std::mem::take(&mut config.later);
         let with =
@@ -84,7 +79,6 @@ impl ContextsByEpoch {
         begun.checked_sub(1).map_or(&self.first, |latest| &self.later[latest].1)
     }
 
-    /// Returns the largest number of batches that are made ahead of the consumer in any epoch.
     pub(crate) fn most_ahead(&self) -> usize {
         let all = std::iter::once(&self.first).chain(self.later.iter().map(|(_, context)| context));
         all.map(|context| context.config.pools.prefetch).max().unwrap_or(0)

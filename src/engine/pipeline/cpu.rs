@@ -13,42 +13,33 @@ use std::sync::atomic::Ordering;
 /// The smallest region that can be decoded, for an image whose pixels are not needed.
 const SMALLEST_REGION: Region = Region { x: 0, y: 0, width: 1, height: 1 };
 
-/// An image of a draw's sample.
 pub(crate) struct SampleImage<'a> {
-    /// The index of the image among the sample's images.
     pub image: usize,
     pub draw: Draw,
-    /// The bytes of the image's file.
     pub bytes: &'a [u8],
-    /// The parts of the file that were read; `None` if all bytes were read. Bytes outside of these parts are undefined.
+    /// The byte ranges of the file that were read; `None` if the whole file was read. All other bytes are undefined.
     pub parts: Option<WantedBytes>,
-    /// The source of the image's views.
     pub views: ViewsFrom<'a>,
 }
 
 impl SampleImage<'_> {
-    /// Returns the number of bytes that were read.
     pub(crate) fn arrived(&self) -> usize {
         self.parts.map_or(self.bytes.len(), |parts| parts.bytes() as usize)
     }
 }
 
-/// The source of the views of an image.
 pub(crate) enum ViewsFrom<'a> {
-    /// The views are drawn when the image's size is known, with these boxes of the sample.
+    /// The views are not drawn yet. They are drawn when the image's size is known, with these boxes of the sample.
     Boxes(&'a [[f32; 4]]),
     /// The views were drawn when the image's header was read.
     Header(DrawnViews),
 }
 
-/// Decodes one image after another, with its own scratch memory.
 pub(crate) struct CpuDecoder {
     pub decoder: Decoder,
     painter: CanvasPainter,
-    /// The pixel values from which the latest views are made: the planes of the image, or of the canvas that it was
-    /// painted on.
+    /// The pixel values from which views are made: the decoded image, or the canvas onto which the image was painted.
     pub planes: Planes,
-    /// The decoder of the latest image.
     pub decoded_by: Option<Backend>,
 }
 
@@ -60,7 +51,6 @@ impl CpuDecoder {
         Self { decoder, painter, planes: Planes::default(), decoded_by: None }
     }
 
-    /// Decodes into `planes` the parts of an image that its views need.
     pub(crate) fn decode(
         &mut self,
         run: &EpochRun,
@@ -83,8 +73,8 @@ impl CpuDecoder {
         Ok(drawn)
     }
 
-    /// Draws the views of an image, and decodes into `planes` the parts of the image that the views need. Uses and
-    /// updates the cached row starts of the image.
+    /// Draws the views of an image, and decodes into `planes` the parts of the image that the views need. To skip rows
+    /// of a JPEG, uses the cached row starts of the image, and adds new ones.
     pub(crate) fn draw_and_decode(
         &mut self,
         context: &SampleContext,
@@ -100,7 +90,7 @@ impl CpuDecoder {
                     Err(Error::Internal("the size of an image differs from the size in its header".into()))
                 }
             };
-            // If a transform does not accept the image, decode as little as possible.
+            // If a transform does not accept the image, decode only one pixel.
             drawn.as_ref().map_or(SMALLEST_REGION, DrawnViews::region)
         };
         let memory = &context.source.rows;

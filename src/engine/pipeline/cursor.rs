@@ -13,21 +13,17 @@ use std::sync::Arc;
 /// end. A chosen epoch or a loaded state changes that for one iteration.
 #[derive(Default)]
 pub struct Cursor {
-    /// The epoch that the next iteration runs.
     next: u64,
-    /// Whether the user chose the epoch `next`, and no iteration has begun after that.
+    /// Whether the user chose `next`, and no iteration has begun since.
     chosen: bool,
     resume_point: ResumePoint,
 }
 
-/// How far the latest epoch has come.
 #[derive(Default)]
 enum ResumePoint {
     #[default]
     Nothing,
-    /// A loaded state: the next iteration of its epoch begins where the state was saved.
     Saved(State),
-    /// The progress of the latest iteration.
     Run(Arc<Progress>),
 }
 
@@ -149,7 +145,6 @@ mod tests {
         progress(epoch, steps, 0).state(None).unwrap()
     }
 
-    /// Returns the epoch and the position at which the next iteration begins.
     fn next(cursor: &Cursor) -> (u64, u64) {
         match cursor.start() {
             Start::Epoch(epoch) => (epoch, 0),

@@ -4,16 +4,13 @@ use super::{context::SampleContext, cpu_share::CpuBudget, stopwatch::Stopwatch, 
 use base::trace::Trace;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// State that all threads of a pipeline share with its owner. It is kept when the threads are replaced.
 pub(crate) struct EngineShared {
     pub trace: Trace,
-    /// The stopwatch of the consumer, which may be any thread.
+    /// The stopwatch of the consumer, which is the thread that takes batches. It may be any thread.
     pub consumer: Arc<Mutex<Stopwatch>>,
-    /// A description of how bytes are read, set when the reader is opened.
     pub io: Mutex<String>,
-    /// The GPU's decoders by name, each with a description of what it can decode. Set when the threads start.
+    /// For each decoder of the GPU, its name and a description of what it can decode. Set when the threads start.
     pub decoders: OnceLock<Vec<(&'static str, String)>>,
-    /// The processor time that the threads may use, with `cpu=`. Set when the threads start.
     pub(super) budget: OnceLock<Arc<CpuBudget>>,
 }
 
@@ -28,7 +25,6 @@ impl EngineShared {
         }
     }
 
-    /// Returns the average number of processors that the threads may keep busy; `None` without `cpu=`.
     pub(crate) fn cores(&self) -> Option<f64> {
         self.budget.get().map(|budget| budget.cores())
     }
@@ -37,9 +33,7 @@ impl EngineShared {
 /// State that is shared by threads that are started together.
 #[derive(Clone)]
 pub(crate) struct ThreadContext {
-    /// The settings by which samples are made.
     pub context: Arc<SampleContext>,
     pub engine: Arc<EngineShared>,
-    /// Wakes the thread that opens batches.
     pub waker: Arc<FetchWaker>,
 }

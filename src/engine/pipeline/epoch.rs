@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the consumer may wait while it holds every buffer itself; after that the wait is an error. Until then,
-/// another thread of the consumer may be about to return a buffer.
+/// How long the consumer may wait for a batch while it holds every buffer itself. During this time another thread of
+/// the consumer may return a buffer. A longer wait is an error.
 const ALL_HELD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The largest number of failures that are listed for the user. Further failures are only counted.
@@ -28,7 +28,6 @@ pub type FailureLog = Arc<Mutex<Vec<SampleFailure>>>;
 pub struct Epoch {
     pub(crate) run: Arc<EpochRun>,
     consumer: Arc<Mutex<Stopwatch>>,
-    /// A channel that is closed when all threads have ended.
     ended: Receiver<()>,
     process: u32,
     next_step: u64,
@@ -38,9 +37,8 @@ pub struct Epoch {
     progress: Arc<Progress>,
     failures: FailureLog,
     all_held_since: Option<Instant>,
-    /// How long the consumer has waited for the current batch so far.
     stalled: Duration,
-    /// The number of samples in the batch that the consumer is using.
+    /// The number of samples in the batch that the consumer is using; `None` while it waits for a batch.
     busy_with: Option<u64>,
 }
 
@@ -57,7 +55,7 @@ pub enum Poll {
 /// A sample that was skipped or replaced by zeros.
 #[derive(Debug, Clone)]
 pub struct SampleFailure {
-    /// The step whose batch it belonged to.
+    /// The step whose batch the sample belonged to.
     pub step: u64,
     /// The sample's id.
     pub sample: u64,
@@ -102,7 +100,7 @@ impl Epoch {
         if self.is_over { self.next_step } else { self.run.run_plan.steps() }
     }
 
-    /// Returns the step of the next batch, which is the number of steps before it in the epoch.
+    /// Returns the index of the next batch's step in the epoch, which is the number of steps before it.
     pub fn next_step(&self) -> u64 {
         self.next_step
     }
@@ -237,8 +235,8 @@ impl Epoch {
         Ok(batch)
     }
 
-    /// Warns the user about what happened in the whole epoch. The warnings come with the last batch, because some
-    /// consumers do not ask for another one.
+    /// Warns the user about failures and the cache in the whole epoch. The warnings come with the last batch, because
+    /// some consumers do not ask for another one.
     fn conclude(&self) {
         notify::failures(&self.run.context, self.run.epoch, self.failed);
         notify::cache_full(&self.run.context, &self.stats().cache);
@@ -256,7 +254,6 @@ impl Epoch {
         }
     }
 
-    /// Records that the consumer has waited until now.
     fn waited(&mut self) {
         let mut stopwatch = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
         let before = stopwatch.now();
@@ -293,7 +290,6 @@ impl Epoch {
         Ok(())
     }
 
-    /// Checks whether a batch can still come.
     fn check_alive(&mut self) -> Result<()> {
         if self.run.stopped() {
             return Err(Error::Unavailable(
@@ -304,8 +300,8 @@ impl Epoch {
         if self.ended.try_recv() == Err(TryRecvError::Disconnected) {
             return Err(Error::Internal("the pipeline's threads have ended".into()));
         }
-        // Encoded files stay in their slots until the consumer drops their batch. So the consumer may hold all slots
-        // even if it does not hold all buffers.
+        // With `decoded=False`, encoded files stay in their slots until the consumer drops their batch. So the consumer
+        // may hold all slots even if it does not hold all buffers.
         let config = &self.run.context.config;
         let slots_held = !config.decoded && self.run.waker.idle_and_blocked.load(Ordering::SeqCst);
         if !slots_held && !self.run.batches.all_held() {
@@ -326,7 +322,8 @@ impl Epoch {
         }
         let (count, bytes) = self.run.batches.limits();
         let (setting, enough) = match &config.device_pools {
-            // Up to half of the added bytes may go to the decoders' arenas, and some to rounding.
+            // Recommend twice the bytes: up to half of a larger limit may go to the decoders' arenas. The 64 bytes
+            // allow for rounding.
             Some(pools) => {
                 ("device_memory", pools.cap.saturating_add(bytes.saturating_mul(2)).saturating_add(64))
             }
@@ -343,7 +340,7 @@ impl Epoch {
     }
 
     fn stop(&mut self) {
-        // A forked child has copies of the locks, some perhaps held by threads that it does not have.
+        // In a forked child, the locks may be held by threads that exist only in the parent.
         if self.process != std::process::id() {
             return;
         }

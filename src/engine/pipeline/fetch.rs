@@ -31,46 +31,36 @@ pub(crate) struct Fetcher<O: BatchOpener> {
     /// The reads in flight by token. The reads of a stopped run are removed from this map, and their completions are
     /// ignored.
     pending: HashMap<u64, PendingRead<O::Place>>,
-    /// When the thread began to wait for a slot; `None` if it does not wait for one.
     slot_wait_began: Option<Instant>,
     next_token: u64,
     counted: ReadStats,
     arrived: Vec<Completion>,
     stopwatch: Stopwatch,
     peers_log: PeersLog,
-    /// Keeps the pipeline within its share of the processors; `None` without `cpu=`.
     share: Option<CpuShareLimiter>,
 }
 
 struct PendingRead<P> {
     place: OpenPlace<P>,
-    /// The other places of the batch with the same sample.
     others: Vec<OpenPlace<P>>,
-    /// When the read was submitted: the time of the stopwatch's last lap.
     since: Instant,
 }
 
-/// The position of the next read in the run plan.
 struct ReadPosition<P> {
-    /// The step of the next batch.
     step: u64,
     /// Places of the current batch whose reads are not submitted yet, the next one last.
     open: Vec<OpenPlace<P>>,
-    /// Brings places with the same sample together, so that they share a read; `None` if no sample repeats.
     spread: Option<RepeatSpread>,
 }
 
-/// Why the reading thread cannot submit a read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BlockedOn {
     /// Nothing to wait for: the run plan has ended, or the reader is full.
     Nothing,
-    /// No buffer is free for the next batch.
     BatchBuffer,
-    /// No slot is free for the next sample.
     Slot,
-    /// Too few samples of a stream have arrived for the next batch. From this instant on, if there is one, fewer
-    /// samples are enough.
+    /// Too few samples of a stream have arrived for the next batch. At the given instant, if there is one, a smaller
+    /// batch is made of the samples that have arrived.
     Arrivals(Option<Instant>),
 }
 
@@ -99,7 +89,6 @@ impl<O: BatchOpener> Fetcher<O> {
         }
     }
 
-    /// Fetches one run after another until the channel of runs is closed.
     pub(crate) fn run(mut self, runs: &Receiver<Arc<EpochRun>>) {
         self.opener.attach_thread();
         self.of.waker.wakes_this_thread();
@@ -110,7 +99,7 @@ impl<O: BatchOpener> Fetcher<O> {
                 run.inbox.fail(error);
             }
             self.pending.clear();
-            // The loader leaves its share of the processors after an error, too.
+            // The loader must also leave its share of the processors after an error.
             self.share.iter_mut().for_each(CpuShareLimiter::leave);
         }
     }
@@ -172,8 +161,8 @@ impl<O: BatchOpener> Fetcher<O> {
     /// Sleeps until a slot, a buffer or a sample may be available. If no slot becomes free for a while, incomplete
     /// batches give up the slots that they hold.
     fn park(&mut self, blocked_on: BlockedOn) {
-        // Return if a wake-up has reset the flag after the pools were asked. Do not rely on the thread's park token:
-        // the channels of sources park this thread, too, and may use up the token.
+        // Return if a wake-up has cleared the flag since the pools were asked. The thread's park token is not enough to
+        // know: the channels of sources also park this thread, and may use up the token.
         if !self.of.waker.is_waiting() {
             return;
         }
@@ -209,7 +198,6 @@ impl<O: BatchOpener> Fetcher<O> {
         &mut **self.reader.as_mut().expect("opened by fetch")
     }
 
-    /// Submits reads until the run plan ends, the reader is full, or a pool is empty.
     fn submit(&mut self, run: &Arc<EpochRun>, cursor: &mut ReadPosition<O::Place>) -> Result<BlockedOn> {
         let context = &run.context;
         while self.reader().room() > 0 {
@@ -249,7 +237,8 @@ impl<O: BatchOpener> Fetcher<O> {
         Ok(BlockedOn::Nothing)
     }
 
-    /// Opens the places of the next batch. Returns `None` on success, else why there is no batch to open now.
+    /// Opens the places of the next batch. Returns `None` on success, or else the reason why no batch can be opened
+    /// now.
     fn begin_batch(
         &mut self,
         run: &Arc<EpochRun>,
@@ -260,7 +249,6 @@ impl<O: BatchOpener> Fetcher<O> {
             NextBatch::Places(entries) => entries,
             NextBatch::NotYet(until) => return Ok(Some(BlockedOn::Arrivals(until))),
             NextBatch::End => {
-                // The consumer may already wait for a batch that will not come.
                 run.inbox.recheck();
                 return Ok(Some(BlockedOn::Nothing));
             }
@@ -281,7 +269,6 @@ impl<O: BatchOpener> Fetcher<O> {
         Ok(None)
     }
 
-    /// Passes a place and its sample's bytes to the workers.
     fn pass(&self, run: &Arc<EpochRun>, open: OpenPlace<O::Place>, bytes: Result<Filled>) -> Result<()> {
         let workers_gone = |_| Error::Internal("the decoding threads have ended".into());
         self.jobs.send(PlaceJob { run: run.clone(), open, bytes }).map_err(workers_gone)
@@ -314,7 +301,6 @@ impl<O: BatchOpener> Fetcher<O> {
         Ok(())
     }
 
-    /// Adds the reads since the last call to the run's counters.
     fn count_reads(&mut self, run: &EpochRun) {
         let stats = self.reader().stats();
         run.counters.add_reads(stats.since(self.counted));
@@ -322,9 +308,9 @@ impl<O: BatchOpener> Fetcher<O> {
     }
 }
 
-/// Returns whether one read of a sample serves all places of a batch with this sample. It does not with
-/// `decoded=False`, because a consumer may write to the bytes of one place. It does not if members are stored apart:
-/// each place reads these members itself, and all members of a sample must be from one version of the shard.
+/// Returns whether all places of a batch with the same sample may share one read. They may not with `decoded=False`,
+/// because a consumer may write to the bytes of one place. They may not if members are stored apart, because each place
+/// reads these members itself, and all members of a sample must come from one version of the shard.
 fn may_be_read_once(run: &EpochRun, sample: u64) -> bool {
     run.context.config.decoded && !run.context.index.is_apart(sample)
 }

@@ -14,8 +14,8 @@ use data::source::without_mark;
 use pixels::augment::{Filter, render_mask};
 use pixels::decode::{Mask, NpyArray};
 
-/// Checks that an image of this `size` is as large as the primary image whose geometry it follows, if `geometries` has
-/// the primary image.
+/// Checks that an image has the same size as the primary image whose geometry it follows. Checks nothing if the sample
+/// lacks the primary image.
 ///
 /// # Errors
 /// [`DecodeError::Damaged`] with both sizes.
@@ -41,9 +41,8 @@ pub(crate) fn check_size(
     }
 }
 
-/// Fills all fields of a place except images. `geometries` holds the size and the views of each image, or `None` if the
-/// sample does not have the image. A field that is not an image is made from the original file, which `originals`
-/// restores from other storage formats. `record` is used only if there is such a field.
+/// Fills all fields of a place except images, from the sample's `record`. `geometries` holds the size and the views of
+/// each image, or `None` for an image that the sample lacks.
 ///
 /// # Errors
 /// [`DecodeError::Field`] for bytes that do not fit their field, and the errors of [`field_bytes`].
@@ -114,7 +113,6 @@ fn missing_image<'a>(
     Some(&context.config.images.list()[image].name)
 }
 
-/// Fills the fields of a place that are columns of `labels=`, which are known for every sample.
 fn fill_label_columns(context: &SampleContext, sample: u64, ticket: &mut Ticket) {
     for field in &context.config.fields.list {
         match field.content {
@@ -137,8 +135,8 @@ fn fill_label_columns(context: &SampleContext, sample: u64, ticket: &mut Ticket)
     }
 }
 
-/// Fills all fields of a failed sample except images: with zeros, or with no value if a field has no fixed size. Values
-/// that are known without reading the sample stay.
+/// Fills all fields of a failed sample except images: with zeros, or with no value if a field has no fixed size.
+/// Columns of `labels=` get their values, which are known without reading the sample.
 pub(crate) fn blank_fields(context: &SampleContext, sample: u64, ticket: &mut Ticket) {
     for number in 0..context.config.layout.columns.len() {
         ticket.column(number).fill(0);
@@ -188,7 +186,6 @@ fn fill_field(
     Ok(())
 }
 
-/// Decodes the mask of the field `name`, which must match the size of its image and the type of its elements.
 fn decode_mask(
     context: &SampleContext,
     name: &str,
@@ -216,7 +213,6 @@ fn decode_mask(
     Ok(mask)
 }
 
-/// Renders a mask for each of the image's views.
 fn fill_masks(
     at: ViewPlaces,
     (element, nearest): (Element, Filter),
@@ -246,7 +242,6 @@ fn fill_masks(
     }
 }
 
-/// Parses a number that is written as text.
 fn number<T: std::str::FromStr>(bytes: &[u8], what: &str) -> Result<T, DecodeError> {
     let text = std::str::from_utf8(without_mark(bytes)).ok().map(str::trim);
     text.and_then(|text| text.parse().ok()).ok_or_else(|| {
@@ -258,7 +253,8 @@ fn number<T: std::str::FromStr>(bytes: &[u8], what: &str) -> Result<T, DecodeErr
 /// Parses a number that is written as text and fits float32. `inf` and `nan` are such numbers.
 fn float(bytes: &[u8]) -> Result<f32, DecodeError> {
     let float: f32 = number(bytes, "a number")?;
-    // A number that is too large is also parsed as infinite. It has digits, but the words for infinity have none.
+    // Parsing turns a number that is too large into infinity. Such a text has digits, but the words for infinity have
+    // none.
     if float.is_infinite() && bytes.iter().any(u8::is_ascii_digit) {
         let shown = String::from_utf8_lossy(bytes.trim_ascii());
         return Err(DecodeError::Damaged(format!("{shown:?} is too large for float32")));
@@ -266,7 +262,6 @@ fn float(bytes: &[u8]) -> Result<f32, DecodeError> {
     Ok(float)
 }
 
-/// Makes the value of a field of this `kind` from its bytes.
 fn value(field: &Field, bytes: &[u8], kind: FieldKind) -> Result<Value, DecodeError> {
     let text = || {
         let text = std::str::from_utf8(bytes).map_err(|error| {

@@ -18,7 +18,6 @@ struct InboxState {
     batches: BTreeMap<u64, Batch>,
     failure: Option<Error>,
     closed: bool,
-    /// Whether the consumer must check again whether more batches come.
     must_recheck: bool,
 }
 
@@ -51,7 +50,6 @@ impl Inbox {
         self.arrived.notify_all();
     }
 
-    /// Returns the number of finished batches that the consumer has not taken yet.
     pub(crate) fn ready(&self) -> usize {
         self.lock().batches.len()
     }
@@ -75,7 +73,6 @@ impl Inbox {
         }
     }
 
-    /// Closes the inbox and drops its batches, because no consumer waits for them.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;

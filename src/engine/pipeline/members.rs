@@ -14,9 +14,7 @@ use store::io::read_blocking;
 
 /// The size and the drawn views of an image of a sample. Fields that follow the image need them.
 pub(crate) struct ImageGeometry {
-    /// The width and the height of the image.
     pub size: (u32, u32),
-    /// The drawn views; `None` if no field needs them.
     pub drawn: Option<DrawnViews>,
 }
 
@@ -74,8 +72,8 @@ pub(crate) fn member_bytes<'a>(
     }
 }
 
-/// Returns the bytes of image number `image` of `sample`, whose `record` was read. With `decoded=False` files are
-/// handed over as they are, so this is the whole record.
+/// Returns the bytes of image number `image` of `sample`, whose `record` was read. With `decoded=False` these are the
+/// whole record.
 ///
 /// # Errors
 /// The errors of [`field_bytes`]; [`DecodeError::Damaged`] for a sample without an image.
@@ -93,7 +91,6 @@ pub(crate) fn image_bytes<'a>(
     member_bytes(context, field, sample, record)?.ok_or_else(none)
 }
 
-/// Returns the range of a field's bytes in the `record` of a sample; `None` if the record does not have these bytes.
 pub(crate) fn member_range(
     context: &SampleContext,
     field: &Field,
@@ -111,7 +108,6 @@ pub(crate) fn of_field(field: &Field, error: DecodeError) -> Error {
     DecodeError::Field { name: field.name.clone(), source: Box::new(error) }.into()
 }
 
-/// Returns the type of a tensor's elements for numbers of this type.
 pub(crate) fn element(number: Number) -> Element {
     match number {
         Number::Bool => Element::Bool,

@@ -1,8 +1,8 @@
 //! Mixes images in groups of four: the worker that fills the last place of a group mixes the group and finishes its
 //! places.
 //!
-//! Places 4k to 4k + 3 of an epoch are a group, which no assignment divides. The random mix of a group is a function of
-//! (seed, epoch, global batch). (→ tests/load/mixing.rs)
+//! Places 4k to 4k + 3 of an epoch are a group. All places of a group go to the same rank. The random mix of a group is
+//! a function of (seed, epoch, global batch). (→ tests/load/mixing.rs)
 
 use super::run::EpochRun;
 use crate::batch::Ticket;
@@ -15,17 +15,13 @@ use std::sync::{Mutex, PoisonError};
 /// A place of a batch that is filled, but whose image and label mixing may still change.
 pub(crate) struct FilledPlace {
     pub ticket: Ticket,
-    /// The position of the place in the epoch's order.
     pub position: u64,
-    /// The sample in this place, and the index of its draw.
     pub sample: u64,
     pub occurrence: u32,
-    /// The value of the mask: whether the sample is valid.
     pub valid: bool,
 }
 
 impl FilledPlace {
-    /// Finishes a place of a batch that is not mixed.
     pub(crate) fn finish(self, index: &DatasetIndex) {
         self.ticket.finish(self.sample, self.occurrence, index.label(self.sample), self.valid);
     }
@@ -38,7 +34,6 @@ pub(crate) struct MixGroups {
 }
 
 impl MixGroups {
-    /// Makes the groups of a batch of `len` places.
     pub(crate) fn new(len: u32) -> Self {
         Self { len, waiting: (0..len.div_ceil(MIX_GROUP_SIZE)).map(|_| Mutex::default()).collect() }
     }
@@ -68,13 +63,12 @@ impl MixGroups {
     }
 }
 
-/// The filled places of a batch for a GPU. Their groups are mixed when all images of the batch are queued. All
-/// sub-batches of the batch share these places.
+/// The filled places of a batch for a GPU, shared by all sub-batches of the batch. Their groups are mixed when all
+/// images of the batch are queued.
 #[derive(Default)]
 pub(crate) struct FilledPlaces(Mutex<Vec<FilledPlace>>);
 
 impl FilledPlaces {
-    /// Keeps a place until the batch's last place is filled.
     pub(crate) fn keep(&self, place: FilledPlace) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(place);
     }

@@ -102,15 +102,12 @@ pub struct Pipeline {
     order: OrderPlan,
     /// Set if batches come from a producer process, which makes them for several loaders.
     shared: Option<(Arc<Sharing>, Arc<SharingStats>)>,
-    /// Whether batches are made in memory that can be leased to other processes.
     leases: bool,
     engine: Arc<EngineShared>,
     threads: Mutex<Option<Threads>>,
     status: PipelineStatus,
 }
 
-/// The beginning of a run of an epoch: its schedule, its first step, and the number of samples that failed before that
-/// step.
 struct EpochStart {
     epoch: u64,
     schedule: Schedule,
@@ -259,9 +256,8 @@ impl Pipeline {
         self.start(EpochStart { epoch: state.epoch, schedule, first_step, errors: state.errors })
     }
 
-    /// Starts an epoch.
     fn start(&self, EpochStart { epoch, schedule, first_step, errors }: EpochStart) -> Result<Epoch> {
-        // If batches are leased to other loaders, those loaders warn their users.
+        // If batches are leased to other loaders, those loaders warn their users themselves.
         if !self.leases {
             self.order.warn_of_padding(&schedule);
         }
@@ -313,7 +309,6 @@ impl Pipeline {
         self.run(threads, EpochRun::new(made, 0, run_plan, first_step, waker), errors)
     }
 
-    /// Hands a run to the threads and shows it in `foreload top`.
     fn run(&self, threads: &mut Threads, run: EpochRun, errors: u64) -> Result<Epoch> {
         let run = Arc::new(run);
         let identity = self.order.identity.clone();
@@ -326,8 +321,8 @@ impl Pipeline {
         Ok(Epoch::new(run, self.engine.consumer.clone(), threads.ended.clone(), progress))
     }
 
-    /// Returns the mix that is drawn in `epoch` for the global batch of place `position`, with `world_size` ranks.
-    /// `None` if nothing is mixed.
+    /// Returns how the images of a global batch are mixed: the global batch of `epoch`, with `world_size` ranks, that
+    /// contains place `position`. `None` if nothing is mixed.
     pub fn mix(&self, position: u64, epoch: u64, world_size: u32) -> Option<DrawnMix> {
         let config = &self.contexts.in_epoch(epoch).config;
         let plan = config.mix.as_ref()?;
@@ -335,7 +330,6 @@ impl Pipeline {
         Some(plan.draw(&keys, position, self.global_batch(world_size)))
     }
 
-    /// Returns the number of places in one step of `world_size` ranks.
     fn global_batch(&self, world_size: u32) -> u64 {
         u64::from(self.config().batch_size) * u64::from(world_size)
     }

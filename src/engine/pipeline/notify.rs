@@ -10,11 +10,10 @@ use pixels::decode::nvjpeg::NvJpegBackend;
 use pixels::decode::{Orientation, orientation};
 use store::tier::{CacheStats, TierOptions};
 
-/// A full cache must hold at least this share of the bytes that should fit into it. If it holds less, it has less space
-/// than was intended.
+/// The user is warned if a full cache holds less than this share of the bytes that should fit into it, because it then
+/// has less space than was configured.
 const MIN_FULL_SHARE: f64 = 0.9;
 
-/// Warns about the first sample that was skipped or replaced.
 pub(crate) fn failure(context: &SampleContext, error: &Error) {
     let instead = match context.config.on_error {
         OnError::Skip => "another sample takes its place",
@@ -30,7 +29,6 @@ pub(crate) fn failure(context: &SampleContext, error: &Error) {
     });
 }
 
-/// Warns about the first sample with a member that is stored far from the others.
 pub(crate) fn members_stored_apart(context: &SampleContext, sample: u64, field: &str) {
     let file = context.index.extent(sample).file;
     let is_file = context.index.shard_stamp(file).is_none();
@@ -55,7 +53,6 @@ pub(crate) fn members_stored_apart(context: &SampleContext, sample: u64, field: 
     });
 }
 
-/// Warns about the first image whose values have more bits than batches keep.
 pub(crate) fn narrowed(context: &SampleContext, image: usize, sample: u64) {
     context.index.notices().warn_once("narrowed", || {
         let path = context.index.path(context.index.extent(sample).file);
@@ -75,7 +72,6 @@ pub(crate) fn narrowed(context: &SampleContext, image: usize, sample: u64) {
     });
 }
 
-/// Warns about the first image whose metadata says that it must be rotated, unless `orientation="ignore"`.
 pub(crate) fn rotated_image(context: &SampleContext, image: usize, sample: u64, bytes: &[u8]) {
     if context.config.orientation == Orientation::Ignore {
         return;
@@ -107,7 +103,6 @@ pub(crate) fn copied_twice(context: &SampleContext, refused: Option<&str>) {
     });
 }
 
-/// Warns about the first damaged image that was decoded anyway.
 pub(crate) fn concealed(context: &SampleContext, named: impl FnOnce() -> ConcealedSample) {
     context.index.notices().warn_once("concealed", || {
         let ConcealedSample { sample, path, message, .. } = named();
@@ -119,7 +114,6 @@ pub(crate) fn concealed(context: &SampleContext, named: impl FnOnce() -> Conceal
     });
 }
 
-/// Warns about the first image that a decoder of the GPU reported as decoded and did not write.
 pub(crate) fn unwritten_image(context: &SampleContext, backend: NvJpegBackend, sample: u64) {
     context.index.notices().warn_once("skipped", || {
         let path = context.index.path(context.index.extent(sample).file);
@@ -147,7 +141,6 @@ pub(crate) fn damage_unconfirmed(context: &SampleContext, sample: u64) {
     });
 }
 
-/// Reports the first image that a decoder of the GPU has refused for good.
 pub(crate) fn refused(context: &SampleContext, backend: NvJpegBackend, sample: u64, error: &DecodeError) {
     context.index.notices().inform_once("refused", || {
         let path = context.index.path(context.index.extent(sample).file);
@@ -174,7 +167,6 @@ pub(crate) fn failing(context: &SampleContext, backend: NvJpegBackend, sample: u
     });
 }
 
-/// Warns that a decoder of the GPU fails all the time and is paused.
 pub(crate) fn paused(context: &SampleContext, backend: NvJpegBackend, why: &str) {
     context.index.notices().warn_once(("paused", backend.name()), || {
         format!(
@@ -187,7 +179,6 @@ pub(crate) fn paused(context: &SampleContext, backend: NvJpegBackend, why: &str)
     });
 }
 
-/// Warns that a decoder of the GPU failed when it was probed.
 pub(crate) fn probe_failed(context: &SampleContext, backend: NvJpegBackend, why: &str) {
     context.index.notices().warn_once("untried", || {
         format!(
@@ -199,7 +190,6 @@ pub(crate) fn probe_failed(context: &SampleContext, backend: NvJpegBackend, why:
     });
 }
 
-/// Warns that some decoders of the GPU could not be made before the first batch.
 pub(crate) fn decoders_not_prepared(context: &SampleContext, error: &Error) {
     context.index.notices().warn_once("unprepared", || {
         format!(
@@ -210,7 +200,6 @@ pub(crate) fn decoders_not_prepared(context: &SampleContext, error: &Error) {
     });
 }
 
-/// Reports that this loader cannot find the other loaders of its node that share the processors.
 pub(crate) fn no_other_loaders_found(context: &SampleContext, why: &str) {
     context.index.notices().inform_once("cpu", || {
         format!(
@@ -220,7 +209,6 @@ pub(crate) fn no_other_loaders_found(context: &SampleContext, why: &str) {
     });
 }
 
-/// Warns that the CPU decodes images that the GPU's kernels could decode if batches were larger.
 pub(crate) fn small_batches(context: &SampleContext) {
     context.index.notices().warn_once("small batches", || {
         format!(
@@ -232,7 +220,6 @@ pub(crate) fn small_batches(context: &SampleContext) {
     });
 }
 
-/// Warns about the number of samples that failed, at the end of `epoch`.
 pub(crate) fn failures(context: &SampleContext, epoch: u64, failed: u64) {
     if failed > 0 {
         let samples = if failed == 1 { "1 sample".to_owned() } else { format!("{failed} samples") };

@@ -16,7 +16,6 @@ use pixels::augment::MIX_GROUP_SIZE;
 use std::sync::{Arc, Mutex, PoisonError};
 use store::tier::Verify;
 
-/// The order of a pipeline's samples, and how ranks divide it.
 pub(crate) struct OrderPlan {
     context: Arc<SampleContext>,
     /// Everything that the order depends on. A state must have the same identity.
@@ -49,8 +48,8 @@ impl OrderPlan {
         *self.homes.lock().unwrap_or_else(PoisonError::into_inner) = Some(homes);
     }
 
-    /// Returns the batches of a rank if ranks take slices of the order. That is enough for a state, because an
-    /// assignment does not change global batches.
+    /// Returns the batches of a rank under `assignment="order"`, in which ranks take slices of the order. A state needs
+    /// no more, because an assignment does not change global batches.
     ///
     /// # Errors
     /// The errors of [`Pipeline::schedule`].
@@ -73,10 +72,6 @@ impl OrderPlan {
         Ok(schedule)
     }
 
-    /// Returns the order of an epoch with `world_size` ranks.
-    ///
-    /// # Errors
-    /// [`Error::Config`] if blocks are divided among ranks whose number does not divide a global batch.
     pub(crate) fn order(&self, epoch: u64, world_size: u32) -> Result<Order> {
         let (config, fingerprint) = (&self.context.config, self.context.index.fingerprint());
         let selection = config.selection.clone();
@@ -102,7 +97,6 @@ impl OrderPlan {
         Ok(order.repeated(config.repeats))
     }
 
-    /// Warns if the last batch of some ranks is only padding.
     pub(crate) fn warn_of_padding(&self, schedule: &Schedule) {
         let (padded, world_size) = (schedule.padded_ranks(), schedule.world_size());
         if padded > 0 {
@@ -118,7 +112,6 @@ impl OrderPlan {
         }
     }
 
-    /// Applies the `assignment` setting to a schedule.
     pub(crate) fn assigned(&self, schedule: Schedule) -> Result<Schedule> {
         if self.context.config.assignment == Assignment::Order {
             return Ok(schedule);

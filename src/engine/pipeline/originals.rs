@@ -9,7 +9,6 @@ use pixels::decode::{FileRestorer, RestoredFile, StorageFormat};
 use std::sync::atomic::Ordering;
 use store::tier::form_of_record;
 
-/// Finds or rebuilds one file after another. Each thread has one.
 #[derive(Default)]
 pub(crate) struct OriginalFiles(FileRestorer);
 
@@ -49,7 +48,6 @@ impl OriginalFiles {
     }
 }
 
-/// Returns the storage format of `bytes`, which were read from member number `member` of a sample.
 pub(crate) fn form_of_member(
     context: &SampleContext,
     sample: u64,

@@ -5,14 +5,12 @@ use std::time::{Duration, Instant};
 use store::peers::peers_record;
 use store::tier::Cache;
 
-/// The initial time between two records.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The number of records after which the time between records doubles. So each time the length of a run doubles, the
-/// log grows by at most this many records, about 500 KB for many nodes, and by one more record for each epoch.
+/// The number of records after which the time between records doubles. Each time the length of a run doubles, the log
+/// therefore grows by at most this many records (about 500 KB with many nodes), plus one record for each epoch.
 const PER_LEVEL: u32 = 64;
 
-/// The schedule of the records.
 pub(crate) struct PeersLog {
     next: Option<Instant>,
     pause: Duration,
@@ -24,14 +22,12 @@ impl PeersLog {
         Self { next: None, pause: FIRST_PAUSE, records: 0 }
     }
 
-    /// Logs the counters so far, if a record is due.
     pub(crate) fn tick(&mut self, lane: &mut TraceLane, now: Instant, cache: Option<&Cache>) {
         if lane.is_on() && self.is_due(now) {
             self.record(lane, now, cache);
         }
     }
 
-    /// Returns whether a record is due, and then schedules the next one.
     fn is_due(&mut self, now: Instant) -> bool {
         if *self.next.get_or_insert(now + self.pause) > now {
             return false;
@@ -44,7 +40,6 @@ impl PeersLog {
         true
     }
 
-    /// Logs the counters so far.
     pub(crate) fn record(&self, lane: &mut TraceLane, now: Instant, cache: Option<&Cache>) {
         if lane.is_on()
             && let Some(record) = cache.and_then(|cache| peers_record(cache.peers()))

@@ -44,14 +44,12 @@ pub enum PreviewMix {
     },
 }
 
-/// A view as it is in a batch, before mixing.
 struct FinishedView {
     drawn: DrawnView,
     output: Output,
     bytes: Vec<u8>,
 }
 
-/// The places of draws in an epoch's batches.
 struct EpochPlaces {
     order: Order,
     spread: RepeatSpread,
@@ -70,8 +68,8 @@ impl Pipeline {
         })
     }
 
-    /// Makes the images that a network sees of a draw, in an epoch with `world_size` ranks. They are made as with
-    /// `device="cpu"`.
+    /// Makes the images of a draw as a network sees them, in an epoch with `world_size` ranks. The CPU makes them, as
+    /// with `device="cpu"`.
     ///
     /// # Errors
     /// The errors of [`Pipeline::views`], also for the sample of the mixing partner.
@@ -122,7 +120,6 @@ impl Pipeline {
         Ok(found())
     }
 
-    /// Makes the views of a draw, before mixing.
     fn unmixed_views(&self, draw: Draw, epoch: u64, field: Option<&str>) -> Result<Vec<FinishedView>> {
         self.with_sample_image(draw, field, |of| {
             let image = of.image;
@@ -147,7 +144,6 @@ impl Pipeline {
         self.with_sample_image(draw, field, |of| self.decode_whole(of.bytes, longest))
     }
 
-    /// Reads a sample and passes its image to `use_image`.
     fn with_sample_image<T>(
         &self,
         draw: Draw,
@@ -183,7 +179,6 @@ impl Pipeline {
         seen.map_err(|source| context.sample_error(draw.sample, source))
     }
 
-    /// Draws the views of an image and decodes the parts that they need.
     fn draw_and_decode_views(&self, epoch: u64, of: SampleImage<'_>) -> Result<(DrawnViews, Planes)> {
         let context = self.contexts.in_epoch(epoch);
         let keys = context.config.images.keys(context.config.seed, epoch);
@@ -193,7 +188,6 @@ impl Pipeline {
         Ok((drawn?, cpu.planes))
     }
 
-    /// Decodes the whole image of a file, with no side longer than `longest` pixels.
     fn decode_whole(&self, bytes: &[u8], longest: u32) -> Result<PreviewImage> {
         let config = self.config();
         let mut planes = Planes::default();

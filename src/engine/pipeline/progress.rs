@@ -13,14 +13,12 @@ pub struct Progress {
     epoch: u64,
     run_plan: Arc<dyn RunPlan>,
     yielded: Mutex<YieldedSteps>,
-    /// Whether the consumer has asked for a batch.
     asked: AtomicBool,
     /// Whether the epoch has ended: its consumer dropped it or reached its end, or it failed.
     ended: AtomicBool,
 }
 
 struct YieldedSteps {
-    /// The number of steps whose batches were yielded, from the epoch's beginning.
     steps: u64,
     /// The number of failures over time: (number of steps, failures after these steps), one entry for each change.
     failures: Vec<(u64, u64)>,
@@ -56,7 +54,8 @@ impl Progress {
         !self.ended.load(Ordering::SeqCst)
     }
 
-    /// Returns the state in which the epoch began, if the epoch has batches and the consumer has not asked for any yet.
+    /// Returns the state in which the epoch began, if the consumer has not asked for a batch yet. Returns `None` if the
+    /// epoch began at its end, so that no batch is left.
     pub fn untouched_state(&self) -> Option<State> {
         let yielded = self.yielded();
         let (steps, errors) = yielded.failures[0];
@@ -66,17 +65,14 @@ impl Progress {
         self.run_plan.state(&self.identity, self.epoch, steps, errors)
     }
 
-    /// Returns the number of steps whose batches were yielded, from the epoch's beginning.
     pub(crate) fn steps(&self) -> u64 {
         self.yielded().steps
     }
 
-    /// Records that the consumer asks for a batch.
     pub(crate) fn asked(&self) {
         self.asked.store(true, Ordering::SeqCst);
     }
 
-    /// Records that no more batches come.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::SeqCst);
     }
@@ -113,7 +109,6 @@ impl Progress {
         self.run_plan.state(&self.identity, self.epoch, steps, errors).ok_or_else(of_stream)
     }
 
-    /// Records that one more batch is yielded, and that `failed` samples have failed so far.
     pub(crate) fn step(&self, failed: u64) {
         let mut yielded = self.yielded();
         yielded.steps += 1;

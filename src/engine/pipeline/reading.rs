@@ -39,11 +39,8 @@ pub fn open_reader(
 pub(crate) struct SampleSource {
     pub index: Arc<DatasetIndex>,
     pub open_reader: Box<OpenReader>,
-    /// The stream, if samples come from one.
     pub stream: Option<Arc<SampleStream>>,
-    /// The tiers that keep copies; set when the threads start.
     pub cache: OnceLock<Arc<Cache>>,
-    /// The row starts of images that earlier decodes have found.
     pub rows: RowStartCache,
 }
 
@@ -82,14 +79,12 @@ impl SampleSource {
         }
     }
 
-    /// Returns the statistics of one blocking read of `bytes` bytes of a sample.
     pub(crate) fn one_read(&self, sample: u64, bytes: u64) -> ReadStats {
         let is_remote = self.index.remote(self.index.extent(sample).file).is_some();
         let (opens, requests) = if is_remote { (0, 1) } else { (1, 0) };
         ReadStats { bytes, reads: 1, opens, requests, ..ReadStats::default() }
     }
 
-    /// Returns the counters of the tiers since the pipeline began.
     pub(crate) fn cached(&self) -> CacheStats {
         self.cache.get().map(|cache| cache.stats()).unwrap_or_default()
     }

@@ -1,18 +1,18 @@
-//! Remembers where the rows of the dataset's JPEGs begin. The next decode of a file with the same checksum starts at
-//! its first wanted row.
+//! Remembers where the rows of the dataset's JPEGs begin. If a file has not changed (same checksum), its next decode
+//! starts at the first row that is needed.
 
 use pixels::decode::RowStarts;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// An image: its sample's id, and its index among the images of the sample.
 type ImageOfSample = (u64, usize);
 
-/// The number of shards of the table. Each has its own lock, so that threads seldom wait for one another.
+/// The number of parts into which the table is divided. Each part has its own lock, so that threads seldom wait for one
+/// another.
 const SHARDS: usize = 64;
 
-/// The bytes that an image takes in its shard's table and in the allocator, in addition to its rows.
+/// The bytes that an image takes in the table and in the allocator, in addition to its row starts.
 const TABLE_ENTRY: usize = 2 * size_of::<(ImageOfSample, RowStarts)>();
 
 /// The row starts of images, up to a limit in bytes. No image is dropped to make space for another image, because
@@ -24,7 +24,6 @@ pub(crate) struct RowStartCache {
 }
 
 impl RowStartCache {
-    /// Makes an empty cache of at most `most` bytes.
     pub(crate) fn new(most: usize) -> Self {
         Self { shards: std::array::from_fn(|_| Mutex::default()), held: AtomicUsize::new(0), most }
     }
@@ -34,14 +33,12 @@ impl RowStartCache {
         self.held.load(Ordering::Relaxed) + TABLE_ENTRY < self.most
     }
 
-    /// Removes the row starts of an image from the cache, and returns them.
     pub(crate) fn take(&self, of: ImageOfSample) -> Option<RowStarts> {
         let rows = self.shard(of).remove(&of)?;
         self.held.fetch_sub(TABLE_ENTRY + rows.held(), Ordering::Relaxed);
         Some(rows)
     }
 
-    /// Keeps the row starts of an image, if there is space.
     pub(crate) fn keep(&self, of: ImageOfSample, rows: RowStarts) {
         let bytes = TABLE_ENTRY + rows.held();
         if self.held.fetch_add(bytes, Ordering::Relaxed) + bytes > self.most {
@@ -64,7 +61,6 @@ mod tests {
     use super::*;
     use pixels::decode::{Decoder, Planes, Region};
 
-    /// Decodes a photograph down to its middle, and returns the row starts that were found.
     fn rows() -> RowStarts {
         let file = "../../tests/fixtures/folder/images/files/n01440764/n01440764_4.jpeg";
         let file = std::fs::read(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();

@@ -12,17 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use store::tier::CacheStats;
 
-/// The state of one run that all stages share.
 pub(crate) struct EpochRun {
     pub context: Arc<SampleContext>,
-    /// The batch buffers of this run.
     pub batches: BatchPool,
     pub epoch: u64,
     pub run_plan: Arc<dyn RunPlan>,
     pub first_step: u64,
-    /// The random keys of the transforms, for each image recipe.
     pub keys: Vec<RecipeKeys>,
-    /// The random keys of mixing; `None` where nothing is mixed.
     pub mix_keys: Option<MixKeys>,
     pub substitutes: RandomKey,
     stopped: AtomicBool,
@@ -31,7 +27,6 @@ pub(crate) struct EpochRun {
     pub concealed: ConcealedLog,
     /// The counters of the tiers at the beginning of the run. They are subtracted to get the run's own counts.
     pub cached: CacheStats,
-    /// Wakes the reading thread.
     pub waker: Arc<FetchWaker>,
 }
 

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use store::tier::{Cache, RankPlace, SharedJob};
 
 impl Pipeline {
-    /// Returns the threads for `context`. If none run, starts them. Shared batches are then taken from position `at`
-    /// on.
+    /// Returns the threads for `context`, and starts them if none run. If they take shared batches, position `at` is
+    /// the first batch that they take.
     ///
     /// # Errors
     /// [`Error::Unavailable`] in a forked child; the errors of starting threads.
@@ -82,7 +82,6 @@ impl Pipeline {
         }
     }
 
-    /// Opens the cache if a cache is configured and not open yet.
     fn open_cache(&self, context: &SampleContext, place: RankPlace) -> Result<()> {
         let (config, source) = (&context.config, &context.source);
         let (Some(options), None) = (&config.cache, source.cache.get()) else { return Ok(()) };

@@ -12,15 +12,13 @@ use std::time::{Duration, Instant};
 use store::io::ReadStats;
 use store::tier::{CacheOptions, CacheStats};
 
-/// The counters of one epoch, to which all threads add.
 pub(crate) struct EpochCounters {
     pub started: Instant,
-    /// The counters of unpacked blocks at the beginning of the epoch.
+    /// The counters of decompressed blocks when the epoch began. They are subtracted to get the epoch's own counts.
     pub unpacked: UnpackStats,
     numbers: EpochNumbers,
     /// The time from submitting a read to its completion, by tier; the source comes first.
     latencies: Vec<(TierName, SharedHistogram)>,
-    /// How long the consumer waited for each batch.
     pub stalls: SharedHistogram,
 }
 
@@ -42,13 +40,10 @@ pub(crate) struct EpochNumbers {
     pub augment: AtomicU64,
     pub idle: AtomicU64,
     pub consumer: AtomicU64,
-    /// The time in which any read was in flight, even if the reading thread waited for memory.
     pub reading: AtomicU64,
-    /// The time in which no read was in flight because too few samples of a stream had arrived.
     pub arrivals: AtomicU64,
     /// The number of reads in flight when the reading thread last counted them.
     pub in_flight: AtomicU64,
-    /// The number of samples in batches that were delivered.
     pub delivered: AtomicU64,
     pub bytes: AtomicU64,
     pub skipped: AtomicU64,
@@ -57,7 +52,6 @@ pub(crate) struct EpochNumbers {
     pub requests: AtomicU64,
     pub retries: AtomicU64,
     pub hedges: AtomicU64,
-    /// The number of images that each of the CPU's decoders decoded.
     decoded: [AtomicU64; Backend::ALL.len()],
     rows_known: AtomicU64,
     pub concealed: AtomicU64,
@@ -65,12 +59,9 @@ pub(crate) struct EpochNumbers {
     pub gpu: GpuCounters,
 }
 
-/// The counters of the GPU stage.
 #[derive(Default)]
 pub(crate) struct GpuCounters {
-    /// The number of images that each backend of nvJPEG decoded.
     decoded: [AtomicU64; NvJpegBackend::ALL.len()],
-    /// The numbers of packed and of indexed images that Foreload's own kernels decoded.
     decoded_packed: AtomicU64,
     decoded_indexed: AtomicU64,
     decoded_again: AtomicU64,
@@ -79,8 +70,8 @@ pub(crate) struct GpuCounters {
     decode: AtomicU64,
     augment: AtomicU64,
     idle: AtomicU64,
-    /// When the GPU ended the latest work that a lane has reported, in nanoseconds since the stage was opened; 0 before
-    /// the first report.
+    /// When the latest GPU work that a lane has reported ended, in nanoseconds since the stage was opened; 0 before the
+    /// first report.
     busy_until: AtomicU64,
 }
 
@@ -94,7 +85,6 @@ pub(crate) struct GpuTimes {
 }
 
 impl EpochCounters {
-    /// Makes the counters of an epoch of `index`, whose samples come from the source or from the tiers of `config`.
     pub(crate) fn new(config: &LoaderConfig, index: &DatasetIndex) -> Self {
         let tiers =
             std::iter::once(TierName::SOURCE).chain(config.cache.iter().flat_map(CacheOptions::names));
@@ -112,7 +102,6 @@ impl EpochCounters {
         self.rows_known.fetch_add(decoded.used_row_starts.into(), Ordering::Relaxed);
     }
 
-    /// Returns the latencies of reads from `tier`.
     pub(crate) fn latency(&self, tier: TierName) -> &SharedHistogram {
         let found = self.latencies.iter().find(|(name, _)| *name == tier);
         &found.unwrap_or(&self.latencies[0]).1
@@ -222,9 +211,11 @@ pub struct EpochStats {
     pub reads: ReadStats,
     /// The number of images that the CPU decoded, by decoder.
     pub decoded: DecodeCounts,
-    /// The number of images that the region decoder decoded with row starts from an earlier decode.
+    /// The number of JPEGs whose decode began in the middle of the file, at the start of a row that an earlier decode
+    /// had found.
     pub rows_known: u64,
-    /// The number of damaged images that the region decoder decoded anyway, to the same pixel values as libjpeg.
+    /// The number of damaged images that Foreload's region decoder, which decodes parts of JPEGs, decoded anyway, to
+    /// the same pixel values as libjpeg.
     pub concealed: u64,
     /// The number of files that were rebuilt from packed images, because their bytes were needed.
     pub rebuilt: u64,
@@ -236,7 +227,7 @@ pub struct EpochStats {
     pub stalls: Histogram,
     /// The samples that each tier delivered and kept; all zero without a cache.
     pub cache: CacheStats,
-    /// The compressed blocks that were unpacked, including those unpacked ahead of use.
+    /// The compressed blocks that were decompressed, including those that were decompressed ahead of use.
     pub unpacked: UnpackStats,
 }
 

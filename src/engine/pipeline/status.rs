@@ -13,11 +13,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-/// Publishes the status of a pipeline from its first epoch to its end.
 #[derive(Default)]
 pub(crate) struct PipelineStatus {
     latest: Arc<LatestRun>,
-    /// `None` if the status must not or cannot be published.
     registration: OnceLock<Option<StatusRegistration>>,
 }
 
@@ -26,7 +24,6 @@ pub(crate) struct PipelineStatus {
 struct LatestRun(Mutex<Option<RunStatus>>);
 
 struct RunStatus {
-    /// When the pipeline's first run began.
     since: Instant,
     engine: Arc<EngineShared>,
     sharing: Option<Arc<SharingStats>>,
@@ -38,7 +35,6 @@ struct RunStatus {
 }
 
 impl PipelineStatus {
-    /// Records that a run begins.
     pub(crate) fn begin(
         &self,
         engine: Arc<EngineShared>,
@@ -56,7 +52,6 @@ impl PipelineStatus {
         *latest = Some(RunStatus { since, engine, sharing, run, progress, before, delivered });
     }
 
-    /// Publishes the status from now on, if that is not done yet. A failure is reported and otherwise ignored.
     pub(crate) fn show(&self, notices: &Notices) {
         self.registration.get_or_init(|| {
             register(self.latest.clone()).unwrap_or_else(|error| {

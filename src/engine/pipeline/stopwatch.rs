@@ -5,11 +5,9 @@ use base::trace::{Gauge, Stage, StageWork, TraceLane};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Measures how long one thread works and waits.
 pub(crate) struct Stopwatch {
     now: Instant,
     lane: TraceLane,
-    /// The epoch and the step that the thread works for.
     epoch: u64,
     step: u64,
 }
@@ -19,7 +17,6 @@ impl Stopwatch {
         Self { now: Instant::now(), lane, epoch: 0, step: 0 }
     }
 
-    /// Sets the epoch and the step that the thread works for from now on.
     pub(crate) fn turn_to(&mut self, epoch: u64, step: u64) {
         (self.epoch, self.step) = (epoch, step);
     }
@@ -50,18 +47,16 @@ impl Stopwatch {
         passed
     }
 
-    /// Logs `stage` from `start` to the last lap.
+    /// Logs that `stage` ran from `start` to the last lap.
     pub(crate) fn log(&mut self, stage: Stage, start: Instant, bytes: usize, samples: u64) {
         let work = StageWork { bytes: bytes as u64, samples, epoch: Some(self.epoch), step: self.step };
         self.lane.record(stage, start, self.now, work);
     }
 
-    /// Returns the thread's lane in the trace.
     pub(crate) fn lane(&mut self) -> &mut TraceLane {
         &mut self.lane
     }
 
-    /// Logs the `value` of `gauge`.
     pub(crate) fn gauge(&mut self, gauge: Gauge, value: usize) {
         self.lane.gauge(gauge, self.now, value as u64);
     }

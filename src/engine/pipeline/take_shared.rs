@@ -21,25 +21,20 @@ use std::sync::atomic::Ordering;
 use store::io::Waker;
 use store::tier::RankPlace;
 
-/// Smallest limit on the leased batches that this loader holds at the same time, in its inbox and at the consumer.
+/// A loader may always hold this number of leased batches, in its inbox and at the consumer.
 const MIN_LEASE_LIMIT: usize = 16;
 
-/// Takes the batches of one run after another.
 struct SharedBatchThread {
     context: Arc<SampleContext>,
     batch_client: BatchClient,
     pool: BatchPool,
     bell: Arc<WakeEvent>,
     waker: Arc<FetchWaker>,
-    /// Copies batches to a GPU; `None` if batches stay in host memory.
     uploader: Option<Uploader>,
 }
 
-/// Space for one more batch.
 enum BatchSpace {
-    /// The batch stays in the memory that the producer leases.
     Leased,
-    /// The batch is copied to a GPU.
     Cuda(Box<UploadBuffer>),
 }
 
@@ -58,7 +53,7 @@ pub(crate) fn start(
     let bell = Arc::new(WakeEvent::new()?);
     let notices = context.index.notices().clone();
     let mut batch_client = BatchClient::new(sharing.clone(), notices, stats.clone(), bell.clone());
-    // One batch waits for the consumer while the consumer uses another one.
+    // `prefetch` is 1: one batch waits for the consumer while the consumer uses another one.
     let on_host = Pools { slot_bytes: 0, prefetch: 1, batches: config.pools.batches.max(MIN_LEASE_LIMIT) };
     let (limits, storage, device) = match (config.device, &config.device_pools) {
         (Device::Cuda { ordinal }, Some(pools)) => {
@@ -104,8 +99,6 @@ impl SharedBatchThread {
         }
     }
 
-    /// Takes the batches of a run, each as soon as there is space for it. Returns whether the run reached the end of
-    /// the epoch.
     fn take_shared(&mut self, run: &EpochRun) -> Result<bool> {
         let RankPlace { rank, world_size } = run.run_plan.place();
         let stopped = || run.stopped();
@@ -147,7 +140,6 @@ impl SharedBatchThread {
         Ok(true)
     }
 
-    /// Sleeps until there is space for one more batch. Returns `None` if the run was stopped.
     fn wait_for_space(&self, stopped: &dyn Fn() -> bool) -> Result<Option<BatchSpace>> {
         loop {
             // Set the flag before asking the pool, so that a buffer that becomes free after that wakes this thread.

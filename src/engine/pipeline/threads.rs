@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 /// How long dropping a pipeline waits for its threads. A thread that hangs in a dead file system is abandoned.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(1);
 
-/// The threads that turn runs into batches.
 pub(crate) struct Threads {
     /// The process that started the threads. A forked child has copies of the handles but not the threads.
     pub process: u32,
@@ -24,11 +23,9 @@ pub(crate) struct Threads {
     runs: Sender<Arc<EpochRun>>,
     current: Option<Arc<EpochRun>>,
     handles: Vec<JoinHandle<()>>,
-    /// A channel that is closed when the last thread has ended.
     pub ended: Receiver<()>,
 }
 
-/// Threads that are being started.
 pub(crate) struct Spawner {
     handles: Vec<JoinHandle<()>>,
     alive: Sender<()>,
@@ -41,10 +38,6 @@ impl Spawner {
         Self { handles: Vec::new(), alive, ended }
     }
 
-    /// Starts a thread.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`].
     pub(crate) fn spawn(&mut self, name: String, work: impl FnOnce() + Send + 'static) -> Result<()> {
         let alive = self.alive.clone();
         let work = move || {
@@ -56,7 +49,6 @@ impl Spawner {
         Ok(())
     }
 
-    /// Completes the start: the threads take `runs` and fill buffers of `batches`.
     pub(crate) fn started(
         self,
         of: ThreadContext,
@@ -97,7 +89,6 @@ impl Spawner {
     }
 }
 
-/// Makes a pool of batch buffers.
 fn pool(of: &ThreadContext, storage: BatchStorage) -> BatchPool {
     let (config, waker) = (&of.context.config, of.waker.clone());
     let (capacity, layout) = (config.batch_size as usize, config.layout.clone());
@@ -105,16 +96,11 @@ fn pool(of: &ThreadContext, storage: BatchStorage) -> BatchPool {
 }
 
 impl Threads {
-    /// Hands a run to the threads.
-    ///
-    /// # Errors
-    /// [`Error::Internal`] if the threads have ended.
     pub(crate) fn run(&mut self, run: &Arc<EpochRun>) -> Result<()> {
         self.current = Some(run.clone());
         self.runs.send(run.clone()).map_err(|_| Error::Internal("the reading thread has ended".into()))
     }
 
-    /// Stops the current run, if there is one.
     pub(crate) fn stop_current(&mut self) {
         if let Some(former) = self.current.take() {
             former.stop();
@@ -149,7 +135,6 @@ impl Threads {
     }
 }
 
-/// Returns the error of a forked child, which has none of the parent's threads.
 pub(crate) fn forked() -> Error {
     Error::Unavailable(
         "this loader was used before the process forked, and its threads exist only in the parent: make a new loader \

@@ -9,7 +9,6 @@ use store::io::Waker;
 /// woken while it does not wait.
 #[derive(Default)]
 pub(crate) struct FetchWaker {
-    /// Whether the reading thread waits for a slot, a batch buffer or samples of a stream.
     waiting: AtomicBool,
     /// Whether the thread waits for a slot or a batch buffer while no read is in flight.
     pub idle_and_blocked: AtomicBool,
@@ -18,7 +17,6 @@ pub(crate) struct FetchWaker {
 }
 
 impl FetchWaker {
-    /// Wakes the reading thread if it waits for a slot, a batch buffer or samples of a stream.
     pub(crate) fn wake_if_waiting(&self) {
         if self.waiting.swap(false, Ordering::SeqCst) {
             self.wake();
@@ -36,12 +34,10 @@ impl FetchWaker {
         self.waiting.fetch_and(waits, Ordering::SeqCst);
     }
 
-    /// Returns whether the thread is waiting and has not been woken since [`FetchWaker::prepare_to_wait`].
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::SeqCst)
     }
 
-    /// Makes the calling thread the thread that is woken.
     pub(crate) fn wakes_this_thread(&self) {
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current());
     }

@@ -35,7 +35,7 @@ pub(crate) fn wanted_parts(
     let mut draws = draws.peekable();
     let sample = draws.peek()?.sample;
     let summarized = match context.source.cache.get() {
-        // A sample without a copy comes from the source and will be kept, so it is read whole.
+        // A sample that no tier holds yet is read from the source and then kept in a tier, so it is read whole.
         Some(cache) => cache.summary_of_copy(sample)?,
         None => {
             SummarizedBytes { header_summary: *context.index.header_summary(sample)?, length: extent.length }

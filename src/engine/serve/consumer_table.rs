@@ -13,51 +13,46 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The maximum numbers of consumers and of connections at a time. Further consumers are refused.
+/// A new consumer is refused if there are more than `MAX_CONSUMERS` connections. A new connection is closed if there
+/// are `MAX_CONNECTIONS` already.
 const MAX_CONSUMERS: usize = 256;
 const MAX_CONNECTIONS: usize = 2 * MAX_CONSUMERS;
 
 /// The maximum number of messages of one consumer that are handled in a row, so that other consumers need not wait.
 const MAX_MESSAGES_IN_A_ROW: usize = 64;
 
-/// How long a connection may exist before its hello arrives.
+/// How long a connection may stay open before its hello message arrives.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The maximum number of warnings that are kept for consumers that join later.
 const NOTICES_KEPT: usize = 100;
 
-/// All consumers, and the window that decides which batches they get.
 pub(super) struct ConsumerTable {
     window: SharedWindow<Arc<MadeBatch>>,
-    /// The key that all these consumers have in common.
     key: String,
     consumer_table: BTreeMap<ConsumerId, ConsumerConnection>,
     next: ConsumerId,
-    /// The leased batches, by the ids of their buffers.
     leased: BTreeMap<u64, Leased>,
     notices: Vec<Notice>,
     has_told_of_waits: bool,
-    /// The latest creation time among the admitted loaders.
     youngest: Instant,
 }
 
 struct ConsumerConnection {
     socket: Socket,
     since: Instant,
-    /// When the consumer's loader was created, and the id of the consumer's latest request.
+    /// When the consumer's loader was created.
     made: Instant,
     asked: u64,
-    /// Whether it was admitted as a consumer.
     is_admitted: bool,
     known: BTreeSet<u64>,
 }
 
-/// A batch, and the consumers that hold it.
 struct Leased {
     made: Arc<MadeBatch>,
     at: BatchPosition,
     by: BTreeSet<ConsumerId>,
-    /// Whether a forked child of a consumer may still read the buffer, which the child never returns.
+    /// Whether a forked child of a consumer may still read the buffer. The child never returns the buffer.
     is_inherited: bool,
 }
 
@@ -75,7 +70,6 @@ impl ConsumerTable {
         }
     }
 
-    /// Whether there are consumers.
     pub(super) fn is_in_use(&self) -> bool {
         self.window.consumers() > 0
     }
@@ -93,10 +87,6 @@ impl ConsumerTable {
         self.consumer_table.values().map(|connection| connection.socket.as_fd())
     }
 
-    /// Accepts new connections.
-    ///
-    /// # Errors
-    /// The errors of [`Listener::accept`].
     pub(super) fn accept_connections(&mut self, listener: &Listener, now: Instant) -> io::Result<()> {
         // Connections whose hello is overdue are closed only here: they do no harm until others want to connect.
         let is_shy = |connection: &ConsumerConnection| {
@@ -121,7 +111,6 @@ impl ConsumerTable {
         self.youngest
     }
 
-    /// Handles the messages of the consumers that are `ready`.
     pub(super) fn hear(&mut self, ready: &[bool], now: Instant) {
         let ready: Vec<_> =
             self.consumer_table.keys().copied().zip(ready).filter(|(_, ready)| **ready).collect();
@@ -141,7 +130,6 @@ impl ConsumerTable {
         }
     }
 
-    /// Handles a message. Returns whether the consumer may stay connected.
     fn heard(&mut self, id: ConsumerId, message: ToProducer, now: Instant) -> bool {
         let number_of_connections = self.consumer_table.len();
         let Some(connection) = self.consumer_table.get_mut(&id) else { return false };
@@ -174,12 +162,10 @@ impl ConsumerTable {
                 true
             }
             (ToProducer::Ping, true) => connection.socket.send(&ToConsumer::Pong, &[]),
-            // Foreload's own consumers never send this.
             _ => false,
         }
     }
 
-    /// Sends a consumer the welcome and the earlier warnings. Returns whether it is still connected.
     fn send_welcome(&mut self, id: ConsumerId) -> bool {
         let Some(connection) = self.consumer_table.get_mut(&id) else { return false };
         connection.is_admitted = true;
@@ -203,7 +189,6 @@ impl ConsumerTable {
         }
     }
 
-    /// Removes a consumer and takes all its buffers back.
     fn remove(&mut self, id: ConsumerId) {
         self.window.leave(id);
         self.consumer_table.remove(&id);
@@ -226,7 +211,6 @@ impl ConsumerTable {
         }
     }
 
-    /// Leases a consumer the batch that it asked for.
     pub(super) fn lend(&mut self, id: ConsumerId, at: BatchPosition) {
         let consumers = self.window.consumers() as u32;
         let (Some(connection), Some(made)) = (self.consumer_table.get_mut(&id), self.window.batch(at)) else {
@@ -298,7 +282,6 @@ impl ConsumerTable {
         }
     }
 
-    /// Warns all consumers, once, if some of them have waited for slower ones for a long time.
     pub(super) fn warn_of_long_waits(&mut self, now: Instant) {
         if self.has_told_of_waits || !self.window.waits_for_long(now) {
             return;
@@ -313,7 +296,6 @@ impl ConsumerTable {
         self.tell(std::iter::once(Notice { kind: NoticeKind::Warning, message }));
     }
 
-    /// Sends warnings to all consumers, and keeps the warnings for consumers that join later.
     pub(super) fn tell(&mut self, notices: impl Iterator<Item = Notice>) {
         for notice in notices {
             let message = ToConsumer::Notice { kind: notice.kind, message: notice.message.clone() };

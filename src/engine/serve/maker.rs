@@ -13,21 +13,20 @@ use std::time::{Duration, Instant};
 /// How long the thread waits for a batch before it checks again whether the pipeline is alive.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// A batch, and the parcel that is sent with it: variable-length values, failures, and notes on damaged images.
+/// A batch, and a file descriptor with the data that is sent along with the batch: variable-length values, failures,
+/// and notes on damaged images.
 pub(super) struct MadeBatch {
     pub batch: Batch,
     pub parcel: Option<OwnedFd>,
 }
 
-/// A request for the batch of a step.
 pub(super) struct StepRequest {
     pub at: BatchPosition,
-    /// The latest creation time among the admitted loaders.
     pub youngest: Instant,
 }
 
-/// Starts the thread, which rings the `bell` when a batch is made. With each batch it returns a time before which none
-/// of the samples was read.
+/// Starts the thread. It signals `bell` when a batch is made. With each batch it returns a time before which none of
+/// the batch's samples was read.
 ///
 /// # Errors
 /// [`Error::Unavailable`] if the thread cannot be started.
@@ -39,7 +38,6 @@ pub(super) fn start(
     let mut kept = RunningEpoch::default();
     let mut confirmed = Instant::now();
     TaskThread::start("foreload-make", bell, move |wanted: StepRequest| {
-        // If making the batch fails, the running epoch is dropped.
         let mut running = std::mem::take(&mut kept);
         if wanted.youngest > confirmed {
             // A new loader without sharing would verify that cached copies match the dataset, so the copies are
@@ -57,11 +55,9 @@ pub(super) fn start(
     })
 }
 
-/// The running epoch.
 #[derive(Default)]
 struct RunningEpoch {
     epoch: Option<Epoch>,
-    /// When the epoch began, and when each of the latest steps was made.
     times: VecDeque<Instant>,
 }
 
@@ -91,7 +87,6 @@ fn make(
     let epoch = match running.epoch.take_if(is_there) {
         Some(epoch) => epoch,
         None => {
-            // The old epoch ends before the new one begins.
             *running = RunningEpoch::default();
             running.times.push_back(Instant::now());
             pipeline.epoch(at.epoch, place.0, place.1, at.step)?

@@ -80,7 +80,6 @@ pub struct Producer {
     options: LoaderOptions,
     places: ProducerPlaces,
     place: (u32, u32),
-    /// Number of steps of an epoch.
     steps: u64,
 }
 
@@ -208,10 +207,6 @@ impl Producer {
     }
 }
 
-/// Returns the options of a producer with these settings.
-///
-/// # Errors
-/// [`Error::Config`] that names the setting.
 fn options(settings: &GivenSettings) -> Result<LoaderOptions> {
     let mut options = settings.options(LoaderKind::Images)?;
     options.progress = false;

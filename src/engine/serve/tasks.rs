@@ -1,4 +1,4 @@
-//! A worker thread of a producer: it runs one task after another, and rings a bell after each.
+//! A worker thread of a producer: it runs one task after another, and signals an event after each.
 
 use crate::sharing::WakeEvent;
 use base::error::{Error, Result};
@@ -39,7 +39,6 @@ impl<Task: Send + 'static, Outcome: Send + 'static> TaskThread<Task, Outcome> {
         Ok(Self { tasks, outcomes })
     }
 
-    /// Queues a task after the earlier ones.
     pub(super) fn give(&self, task: Task) {
         let _ = self.tasks.send(task);
     }

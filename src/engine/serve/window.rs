@@ -14,12 +14,13 @@ use crate::sharing::BatchPosition;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// The maximum share of time that the fastest consumer waits for others, and the longest single wait.
+/// The maximum share of the total time that the fastest consumer waits for slower ones.
 const GRACE_SHARE: f64 = 0.02;
+/// The maximum time that the fastest consumer waits for slower ones without a break.
 const MAX_GRACE: Duration = Duration::from_millis(250);
 
-/// How long a consumer that jumps to another step waits until the other consumers jump to the same step. All of them
-/// jump if they leave an epoch early.
+/// How long a consumer that asks for a step far from the window waits until the other consumers ask for the same step.
+/// All of them do so if they leave an epoch early.
 const JUMP_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// How long consumers wait for the slowest one, with `shared_policy="wait"`, before users are warned.
@@ -27,7 +28,6 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) type ConsumerId = u64;
 
-/// What the producer must do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Leases this consumer the batch that it asked for.
@@ -38,19 +38,17 @@ pub(crate) enum Action {
     Make(BatchPosition),
 }
 
-/// The window of a producer, with batches of type `B`.
 pub(crate) struct SharedWindow<B> {
     size: usize,
     policy: SharingPolicy,
     begun: Instant,
-    /// Number of steps of an epoch.
     steps: u64,
     batches: VecDeque<KeptStep<B>>,
     /// The position of the next batch to be made.
     end: BatchPosition,
-    /// Whether the batch at `end` is being made now.
     is_making: bool,
-    /// While the first batch is held back for the consumers that begin together: their number, and the deadline.
+    /// Set while the first batch is held back until all consumers that begin together have joined: the number of these
+    /// consumers, and the deadline.
     gathering: Option<(u32, Instant)>,
     consumers: BTreeMap<ConsumerId, Consumer>,
     grace: Grace,
@@ -59,12 +57,11 @@ pub(crate) struct SharedWindow<B> {
 struct KeptStep<B> {
     at: BatchPosition,
     batch: B,
-    /// None of its samples was read before this time.
+    /// None of the batch's samples was read before this time.
     since: Instant,
 }
 
 impl<B> KeptStep<B> {
-    /// Whether its samples were read late enough for a consumer.
     fn suits(&self, consumer: &Consumer) -> bool {
         self.since >= consumer.not_before
     }
@@ -72,15 +69,14 @@ impl<B> KeptStep<B> {
 
 #[derive(Clone, Copy)]
 struct Consumer {
-    /// The batch that it asks for next.
     next: BatchPosition,
-    /// Samples that were read before this time are too old for it.
+    /// Samples that were read before this time are too old for the consumer.
     not_before: Instant,
-    /// When it began to wait for the batch, if it waits.
+    /// Since when the consumer has waited for a batch; `None` if it does not wait.
     asks: Option<Instant>,
-    /// Whether it is detached: it fell behind, so other consumers do not wait for it.
+    /// Whether the consumer is detached: it fell behind, so other consumers do not wait for it.
     is_left: bool,
-    /// Whether it has broken off its iteration. Other consumers do not wait for it until it asks again.
+    /// Whether the consumer has broken off its iteration. Other consumers do not wait for it until it asks again.
     rests: bool,
 }
 
@@ -90,7 +86,8 @@ impl Consumer {
     }
 }
 
-/// The remaining time that the fastest consumer may wait for others.
+/// The time that the fastest consumer has spent waiting for slower ones since the window began, and when the current
+/// wait began. [`Grace::left`] is the time that it may still wait.
 struct Grace {
     since: Instant,
     spent: Duration,
@@ -129,12 +126,10 @@ impl<B> SharedWindow<B> {
         }
     }
 
-    /// The number of consumers.
     pub(crate) fn consumers(&self) -> usize {
         self.consumers.len()
     }
 
-    /// Returns the batch at `at`, if it is in the window.
     pub(crate) fn batch(&self, at: BatchPosition) -> Option<&B> {
         self.kept(at).map(|kept| &kept.batch)
     }
@@ -143,19 +138,19 @@ impl<B> SharedWindow<B> {
         self.batches.iter().find(|kept| kept.at == at)
     }
 
-    /// Whether the window can move anywhere: no batch is being made, and all consumers are detached.
+    /// Returns whether the window may move to any position: no batch is being made, and all consumers are detached.
     fn is_free(&self) -> bool {
         !self.is_making && self.consumers.values().all(|consumer| consumer.is_left)
     }
 
-    /// Whether the window can still begin at `at`: no batch was made yet, and `at` is not after the planned first
-    /// batch.
+    /// Returns whether the window can still begin at `at`: no batch was made yet, and `at` is not after the planned
+    /// first batch.
     fn begins_with(&self, at: BatchPosition) -> bool {
         self.gathering.is_some() && self.batches.is_empty() && self.ahead(at, self.end).is_some()
     }
 
-    /// Whether the window can go back to `at`: no consumer waits for a batch, and none would be more than a window
-    /// ahead of `at`. Then this producer makes the batches again, and no other producer is needed.
+    /// Returns whether the window can go back to `at`: no consumer waits for a batch, and each consumer would be at
+    /// most one window ahead of `at`. Then this producer makes the batches again, and no other producer is needed.
     fn can_rewind_to(&self, at: BatchPosition) -> bool {
         let mut there = self.consumers.values().filter(|consumer| consumer.is_waited_for()).peekable();
         let stays = |consumer: &Consumer| {
@@ -168,7 +163,6 @@ impl<B> SharedWindow<B> {
     /// Adds a consumer that starts at `at`. Returns whether it could join.
     pub(crate) fn join(&mut self, id: ConsumerId, at: BatchPosition) -> bool {
         if !self.is_near(at) && (self.is_free() || self.can_rewind_to(at)) {
-            // No other consumer is affected, so the window moves to `at`.
             self.go_to(at);
         } else if self.begins_with(at) {
             // Consumers that begin together start with the earliest batch that any of them needs.
@@ -183,12 +177,12 @@ impl<B> SharedWindow<B> {
         is_taken
     }
 
-    /// Removes a consumer that has left.
     pub(crate) fn leave(&mut self, id: ConsumerId) {
         self.consumers.remove(&id);
     }
 
-    /// Records that a consumer asks for the batch at `at`, with samples not read before `not_before`.
+    /// Records that a consumer asks for the batch at `at`. The batch's samples must not have been read before
+    /// `not_before`.
     pub(crate) fn ask(&mut self, id: ConsumerId, at: BatchPosition, not_before: Instant, now: Instant) {
         if let Some(consumer) = self.consumers.get_mut(&id) {
             (consumer.next, consumer.not_before) = (at, not_before);
@@ -196,7 +190,6 @@ impl<B> SharedWindow<B> {
         }
     }
 
-    /// Records that a consumer has broken off its iteration.
     pub(crate) fn rest(&mut self, id: ConsumerId) {
         if let Some(consumer) = self.consumers.get_mut(&id) {
             (consumer.asks, consumer.rests) = (None, true);
@@ -222,7 +215,6 @@ impl<B> SharedWindow<B> {
         asking
     }
 
-    /// Returns the actions that are due now.
     pub(crate) fn act(&mut self, now: Instant) -> Vec<Action> {
         let mut actions = Vec::new();
         if self.gathers_until(now).is_some() {
@@ -241,7 +233,6 @@ impl<B> SharedWindow<B> {
             self.refuse(id, &mut actions);
         }
         if !self.wants_more() {
-            // The consumer that was held up may have left.
             self.unblocked(now);
         } else if !self.is_making && self.has_room(now) {
             self.is_making = true;
@@ -253,7 +244,6 @@ impl<B> SharedWindow<B> {
     /// Returns the latest time at which [`SharedWindow::act`] must be called if nothing else happens.
     pub(crate) fn due(&self, now: Instant) -> Option<Instant> {
         if let Some(until) = self.gathers_until(now) {
-            // Before `until`, [`SharedWindow::act`] does nothing.
             return Some(until).filter(|_| !self.consumers.is_empty());
         }
         let grace = self.grace.blocked.map(|since| match self.policy {
@@ -267,19 +257,19 @@ impl<B> SharedWindow<B> {
         due.map(|due| due.max(now))
     }
 
-    /// Returns until when the first batch is held back for the consumers that should start together; `None` if it is
+    /// Returns the time until which the first batch is held back for the consumers that begin together; `None` if it is
     /// not held back.
     fn gathers_until(&self, now: Instant) -> Option<Instant> {
         let (count, until) = self.gathering?;
         (self.consumers.len() < count as usize && now < until).then_some(until)
     }
 
-    /// Whether some consumers have waited for others for so long that users should be warned.
     pub(crate) fn waits_for_long(&self, now: Instant) -> bool {
         self.grace.blocked.is_some_and(|since| now >= since + LONG)
     }
 
-    /// Answers the consumers whose batch is ready.
+    /// Answers the consumers that wait for a batch: leases them their batches if these are ready, or sends consumers
+    /// that fell behind to another producer.
     fn answer(&mut self, actions: &mut Vec<Action>) {
         let begin = self.batches.front().map_or(self.end, |kept| kept.at);
         let asking = self.consumers.iter().filter(|(_, consumer)| consumer.asks.is_some());
@@ -337,7 +327,7 @@ impl<B> SharedWindow<B> {
         all.then_some(first)
     }
 
-    /// Returns the consumers that have waited for [`JUMP_TIMEOUT`] for a batch that this window does not reach.
+    /// Returns the consumers that have waited for [`JUMP_TIMEOUT`] for a batch that is far from the window.
     fn timed_out_jumps(&self, now: Instant) -> Vec<ConsumerId> {
         let is_stray = |consumer: &Consumer| {
             !self.is_near(consumer.next) && consumer.asks.is_some_and(|since| now >= since + JUMP_TIMEOUT)
@@ -345,8 +335,9 @@ impl<B> SharedWindow<B> {
         self.consumers.iter().filter(|(_, consumer)| is_stray(consumer)).map(|(id, _)| *id).collect()
     }
 
-    /// Whether to make the next batch: a consumer asks for it or for a later batch, or will do so. The first batch of
-    /// an epoch is made only if a consumer asks, because the batch before it may have been the last one needed.
+    /// Returns whether to make the next batch. The next batch is needed if a consumer asks for it or for a later batch,
+    /// or will ask for it. The first batch of an epoch is made only if a consumer asks, because the batch before it may
+    /// have been the last one needed.
     fn wants_more(&self) -> bool {
         let wanted = |consumer: &Consumer| {
             let asks = consumer.asks.is_some() || self.end.step > 0;
@@ -356,8 +347,8 @@ impl<B> SharedWindow<B> {
             && self.consumers.values().any(|consumer| !consumer.is_left && wanted(consumer))
     }
 
-    /// Whether there is space for one more batch: the window is not full, or all consumers have taken its first batch.
-    /// Consumers that have not taken it are detached when the others have waited long enough.
+    /// Returns whether there is space for one more batch: the window is not full, or all consumers have taken its first
+    /// batch. Consumers that have not taken the first batch are detached when the others have waited long enough.
     fn has_room(&mut self, now: Instant) -> bool {
         let first = self.batches.front().map(|kept| kept.at);
         let Some(first) = first.filter(|_| self.batches.len() >= self.size) else {
@@ -370,7 +361,7 @@ impl<B> SharedWindow<B> {
         if behind.is_empty() {
             return self.unblocked(now);
         }
-        // No consumer is held up while none waits for the next batch.
+        // While no consumer waits for the next batch, slow consumers hold up nobody.
         let waits = |consumer: &Consumer| consumer.asks.is_some() && consumer.next >= self.end;
         if !self.consumers.values().any(waits) {
             self.unblocked(now);
@@ -388,7 +379,6 @@ impl<B> SharedWindow<B> {
         self.unblocked(now)
     }
 
-    /// Records that no consumer is held up any more. Returns true.
     fn unblocked(&mut self, now: Instant) -> bool {
         if let Some(since) = self.grace.blocked.take() {
             self.grace.spent += now - since;
@@ -396,8 +386,8 @@ impl<B> SharedWindow<B> {
         true
     }
 
-    /// Whether a batch is in the window, or will be soon. Before the first batch is made, the range also covers
-    /// consumers of a lost producer, which may be a whole window apart.
+    /// Returns whether a batch is in the window or will be soon. Before the first batch is made, consumers of a lost
+    /// producer may be a whole window apart, and the range covers all of them.
     fn is_near(&self, at: BatchPosition) -> bool {
         // When the batch that is being made is added, the first batch leaves the window. So it counts as unavailable
         // already.

@@ -4,11 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// First and longest backoff period.
+/// The first backoff period, and the longest.
 const FIRST: Duration = Duration::from_secs(5);
 const MOST: Duration = Duration::from_secs(60);
 
-/// The places of producers that did not answer.
 #[derive(Default)]
 pub(super) struct BackoffPlaces(BTreeMap<u32, PlaceBackoff>);
 
@@ -18,18 +17,15 @@ struct PlaceBackoff {
 }
 
 impl BackoffPlaces {
-    /// Records that the producer with this number did not answer.
     pub(super) fn note(&mut self, number: u32, now: Instant) {
         let pause = self.0.get(&number).map_or(FIRST, |place| (2 * place.pause).min(MOST));
         self.0.insert(number, PlaceBackoff { until: now + pause, pause });
     }
 
-    /// Records that the producer with this number answers again.
     pub(super) fn forget(&mut self, number: u32) {
         self.0.remove(&number);
     }
 
-    /// Whether the producer with this number is in its backoff period.
     pub(super) fn has(&self, number: u32, now: Instant) -> bool {
         self.0.get(&number).is_some_and(|place| now < place.until)
     }

@@ -24,12 +24,11 @@ const START: Duration = Duration::from_secs(30);
 /// Number of steps after which a consumer checks whether other producers have reached the same step.
 const REJOIN_EVERY: u64 = 8;
 
-/// Interval between attempts to connect to a producer that is starting.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// How long a consumer waits for a producer's first answer: if it has no producer, and if it would only move to
-/// another.
+/// How long a consumer without a producer waits for a producer's first answer.
 const HELLO_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a consumer that has a producer waits for the first answer of another producer, to which it may move.
 const REJOIN_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How long before the start of an iteration its samples may have been read. Other consumers may have begun the same
@@ -75,14 +74,12 @@ pub struct BatchClient {
     backoff: BackoffPlaces,
     /// Samples that were read before this time are too old for the running iteration.
     not_before: Instant,
-    /// Place number of the producer that `link` connects to.
     number: u32,
-    /// Number of consumers when the latest batch came.
     consumers: u32,
 }
 
 impl BatchClient {
-    /// Makes a consumer. Ringing the `bell` wakes it.
+    /// Makes a consumer. Signalling `bell` wakes the consumer while it waits.
     pub fn new(
         sharing: Arc<Sharing>,
         notices: Notices,
@@ -94,13 +91,14 @@ impl BatchClient {
         Self { sharing, notices, stats, bell, link, passed_over, backoff, not_before, number, consumers }
     }
 
-    /// Records that an iteration begins. It gets samples that were read at most a second ago, or are read later.
+    /// Records that an iteration begins. The iteration gets only samples that were read at most one second before its
+    /// beginning, or later.
     pub fn begin(&mut self) {
         let earlier = Instant::now().checked_sub(MAX_AGE_BEFORE_ITERATION);
         self.not_before = earlier.map_or(self.sharing.since, |earlier| earlier.max(self.sharing.since));
     }
 
-    /// Records that an iteration was broken off.
+    /// Reports to the producer that this consumer broke off its iteration, so that other consumers do not wait for it.
     pub fn rest(&self) {
         if let Some((_, link)) = &self.link {
             link.rest();
@@ -125,7 +123,6 @@ impl BatchClient {
         Ok(())
     }
 
-    /// Says hello to the producer of a place. Notes whether that producer answers.
     fn greet(
         &mut self,
         socket: Socket,
@@ -144,7 +141,6 @@ impl BatchClient {
         greeting
     }
 
-    /// Takes batches from the producer of a place from now on.
     fn attach(&mut self, number: u32, key: SharedKey, link: Link) {
         self.stats.producers.fetch_add(1, Ordering::Relaxed);
         self.number = number;

@@ -106,13 +106,12 @@ fn whole(root: &Path) -> PathBuf {
 pub struct SharedKey([u8; 32]);
 
 impl SharedKey {
-    /// Makes a key from a text.
     #[cfg(test)]
     pub(super) fn of(text: &[u8]) -> Self {
         Self(Sha256::digest(text).into())
     }
 
-    /// Returns the offset of the first of 256 bytes of the lock file that belong to this key.
+    /// Returns the offset in the lock file of the first of the 256 bytes that belong to this key.
     pub fn first_lock(self) -> u64 {
         let mut raw = [0; 8];
         raw.copy_from_slice(&self.0[..8]);

@@ -11,31 +11,25 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Silence of the producer after which it is pinged.
+/// How long a producer may be silent before this consumer pings it.
 const PING_AFTER: Duration = Duration::from_millis(500);
 
-/// Longest wait for the answer to a ping. A producer answers while it is busy, unless it is stopped.
+/// The longest wait for the answer to a ping. A producer answers even while it is busy, unless it is stopped.
 const ANSWER: Duration = Duration::from_millis(500);
 
-/// A connection to a producer that has admitted this consumer.
 pub(super) struct Link {
     socket: Arc<Socket>,
-    /// The buffers that the producer has leased so far, by buffer id.
     maps: HashMap<u64, Arc<LeasedMap>>,
-    /// Process id of the producer.
     pub producer: u32,
-    /// Number of requests sent to the producer; also the number of the latest request.
+    /// The number of requests sent so far, which is also the number of the latest request.
     asked: u64,
 }
 
-/// Result of a hello.
 pub(super) enum HelloResult {
     Taken(Link),
-    /// The producer is at other steps.
+    /// The producer makes batches at other steps.
     Elsewhere,
-    /// The producer has exited.
     Gone,
-    /// The producer does not answer.
     Silent,
 }
 
@@ -48,28 +42,22 @@ pub struct LeasedBatch {
     pub consumers: u32,
 }
 
-/// Result of asking for a batch.
 pub(super) enum AskOutcome {
     Leased(LeasedBatch),
     /// The caller no longer needs the batch.
     Stopped,
     Elsewhere,
-    /// The producer has exited.
     Lost,
-    /// The producer does not answer.
     Silent,
 }
 
-/// The contents of a hello.
 pub(super) struct HelloContents {
     pub key: SharedKey,
-    /// The first batch that the consumer will ask for.
     pub at: BatchPosition,
     /// When the consumer's loader was created.
     pub since: Instant,
 }
 
-/// The socket through which buffers are returned.
 struct ReturnChannel(Arc<Socket>);
 
 impl LeaseOwner for ReturnChannel {
@@ -111,7 +99,6 @@ impl Heartbeat {
 }
 
 impl Link {
-    /// Says hello to a producer, to take batches from it. Waits for an answer for at most `patience`.
     pub(super) fn greet(
         socket: Socket,
         HelloContents { key, at, since }: HelloContents,
@@ -193,7 +180,6 @@ impl Link {
         self.socket.send(&ToProducer::Rest, &[]);
     }
 
-    /// Handles a message of the producer.
     fn take(
         &mut self,
         message: ToConsumer,
@@ -244,7 +230,6 @@ fn age(since: Instant) -> u64 {
     since.elapsed().as_micros().try_into().unwrap_or(u64::MAX)
 }
 
-/// Content of a message of a producer.
 enum Taken {
     /// The number of the request, the position of the batch, and the batch.
     Batch(u64, BatchPosition, LeasedBatch),

@@ -10,7 +10,6 @@ use std::os::fd::OwnedFd;
 /// File with one lockable byte for each place.
 const LOCKS: &str = "locks";
 
-/// Suffix of a socket's name.
 const SOCKET: &str = ".sock";
 
 /// The maximum number of producers of the same batches at a time. Each serves consumers that are at about the same
@@ -30,6 +29,8 @@ pub struct PlaceLock {
 }
 
 impl ProducerPlaces {
+    /// Opens the user's runtime directory, in which the producers of this key are found.
+    ///
     /// # Errors
     /// [`Error::Unavailable`] if there is no directory that only this user can access.
     pub fn open(key: SharedKey) -> Result<Self> {
@@ -73,7 +74,7 @@ impl ProducerPlaces {
         }
     }
 
-    /// Whether another process holds a place, or its lock cannot be checked.
+    /// Returns whether another process holds a place, or its lock cannot be checked.
     pub fn is_claimed(&self, number: u32) -> bool {
         !matches!(self.claim(number), Ok(Some(_)))
     }
@@ -157,7 +158,6 @@ mod tests {
         assert_eq!(open(one).lock_any().unwrap().number(), 1);
         let listener = places.listen(&claim).unwrap();
         assert!(matches!(open(one).connect(0).unwrap(), Connected::To(_)));
-        // The producer is another process, which has only the open file.
         let inherited = ProducerPlaces::inherit(claim.into_file().unwrap(), 0);
         assert!(places.claim(0).unwrap().is_none());
         drop((inherited, listener));

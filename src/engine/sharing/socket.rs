@@ -21,7 +21,7 @@ const LONGEST: usize = 64 << 10;
 /// The maximum number of file descriptors in a message.
 const MAX_FILES: usize = 2;
 
-/// Longest wait if the kernel refuses to poll.
+/// How long [`wait_for`] sleeps at most if the kernel refuses to poll.
 const REFUSED: Duration = Duration::from_millis(100);
 
 /// One end of a connection.
@@ -67,7 +67,7 @@ impl Listener {
     /// refused.
     ///
     /// # Errors
-    /// For example if this process has no file descriptors left: then new connections wait.
+    /// [`io::Error`], for example if this process has no file descriptors left. New connections then stay in the queue.
     pub fn accept(&self) -> io::Result<Option<Socket>> {
         match accept(&self.0, NONBLOCKING_CLOEXEC) {
             Ok(socket) => Ok(Some(Socket(socket))),
@@ -175,7 +175,7 @@ pub fn wait_for(files: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Vec<bool
         match rustix::event::poll(&mut polled, timeout.as_ref()) {
             Ok(_) => return polled.iter().map(|file| !file.revents().is_empty()).collect(),
             Err(rustix::io::Errno::INTR) => {}
-            // For example, the limit of open files was lowered, and `files` exceeds it.
+            // Polling fails, for example, if the limit of open files was lowered below the number of `files`.
             Err(_) => {
                 std::thread::sleep(left.unwrap_or(REFUSED).min(REFUSED));
                 return vec![true; files.len()];
@@ -188,6 +188,8 @@ pub fn wait_for(files: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Vec<bool
 pub struct WakeEvent(OwnedFd);
 
 impl WakeEvent {
+    /// Creates an event that is not signalled.
+    ///
     /// # Errors
     /// [`Error::Unavailable`] if the process has no file descriptor left.
     pub fn new() -> Result<Self> {
@@ -200,7 +202,7 @@ impl WakeEvent {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Resets the bell after it woke this thread.
+    /// Resets the event after it woke this thread.
     pub fn heard(&self) {
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
@@ -284,7 +286,7 @@ mod tests {
 
     #[test]
     fn who_cannot_wait_for_files_asks_them_all() {
-        // One file more than the process may open: poll refuses so many.
+        // One file more than the process may open: the kernel refuses to poll so many files.
         let bell = WakeEvent::new().unwrap();
         let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap();
         let files = vec![bell.as_fd(); most as usize + 1];

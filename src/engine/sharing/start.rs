@@ -47,7 +47,7 @@ pub struct RequestedKeys {
 pub struct ProducerStart {
     pub roots: Vec<PathBuf>,
     pub settings: GivenSettings,
-    /// The rank whose batches are made, and the number of ranks.
+    /// The rank whose batches are made; `world_size` is the number of ranks.
     pub rank: u32,
     pub world_size: u32,
     /// The keys that the loader asked for, if a loader started this producer. The dataset may have changed since.
@@ -56,23 +56,25 @@ pub struct ProducerStart {
     pub number: u32,
     /// The first batch that the loader will ask for.
     pub at: BatchPosition,
-    /// Number of consumers that the producer waits for before the first batch, and the longest wait in milliseconds.
+    /// Number of consumers that the producer waits for before it makes the first batch. It waits for at most `patience`
+    /// milliseconds.
     pub consumers: u32,
     pub patience: u64,
 }
 
-/// How long a producer waits for consumers that begin together, and for consumers of a lost producer.
+/// How long a producer waits for consumers that begin together.
 pub const TOGETHER: Duration = Duration::from_secs(60);
+/// How long a producer that replaces a lost producer waits for the consumers of the lost one.
 const AGAIN: Duration = Duration::from_millis(150);
 
-/// Subcommand of `foreload` that runs a producer.
 const PRODUCE: &str = "produce";
 
 /// The answer of a producer that is ready to serve.
 const SERVES: &str = "serves";
 
-/// Longest wait for the producer's answer, and the interval at which its lock is checked.
+/// The longest wait for the producer's answer.
 const START: Duration = Duration::from_secs(600);
+/// The interval at which the loader checks, during this wait, whether the producer still holds its lock.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl ProducerLauncher {
@@ -196,7 +198,6 @@ fn detach() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Makes an unnamed file that holds `text`, positioned at its start.
 fn document(text: &[u8]) -> std::io::Result<OwnedFd> {
     use std::io::Seek;
     let file = rustix::fs::memfd_create(c"foreload start", rustix::fs::MemfdFlags::CLOEXEC)?;
@@ -206,7 +207,7 @@ fn document(text: &[u8]) -> std::io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// The producer's view of its start: parameters, lock, and the pipe for the answer.
+/// What a producer process gets at its start: the parameters, the lock of its place, and the pipe for its answer.
 pub struct ProducerStdio {
     pub start: ProducerStart,
     pub claim: PlaceLock,

@@ -52,8 +52,8 @@ pub enum ToConsumer {
         /// Process id of the producer.
         process: u32,
     },
-    /// Leases the buffer with the requested batch. The message carries the buffer's descriptor if `is_new`, then the
-    /// parcel's descriptor if `has_parcel`.
+    /// Leases the buffer with the requested batch. The message carries the buffer's descriptor if `is_new`. It also
+    /// carries a descriptor of variable-length values and failures if `has_parcel`.
     Lend {
         number: u64,
         at: BatchPosition,

@@ -4,17 +4,16 @@ use crate::pipeline::PreviewImage;
 use base::error::{Error, Result};
 use font8x8::UnicodeFonts;
 
-/// Width and height of a character in pixels, and the distance between lines of text in pixels.
+/// The width and the height of a character in pixels.
 const CHARACTER: u32 = 8;
+/// The distance between lines of text in pixels.
 const LINE: u32 = 10;
-/// Pixels between pictures.
 const GAP: u32 = 8;
 /// Minimum width of a column in pixels, which leaves space for text.
 const NARROWEST: u32 = 160;
 const INK: u8 = 30;
 const PAPER: u8 = 255;
 
-/// Rows of pictures, each with lines of text below.
 #[derive(Default)]
 pub(super) struct Canvas {
     rows: Vec<Vec<SheetCell>>,
@@ -36,7 +35,6 @@ impl SheetCell {
 }
 
 impl Canvas {
-    /// Adds a row of pictures and their texts, which are wrapped.
     pub(super) fn add_row(&mut self, row: Vec<(PreviewImage, Vec<String>)>) {
         let cell = |(picture, texts): (PreviewImage, Vec<String>)| {
             let room = (picture.width.max(NARROWEST) / CHARACTER) as usize;
@@ -46,10 +44,6 @@ impl Canvas {
         self.rows.push(row.into_iter().map(cell).collect());
     }
 
-    /// Draws all rows.
-    ///
-    /// # Errors
-    /// [`Error::Internal`] if the PNG cannot be encoded.
     pub(super) fn png(&self) -> Result<Vec<u8>> {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let widest =
@@ -76,7 +70,6 @@ impl Canvas {
     }
 }
 
-/// Wraps a text into lines of at most `room` characters, between words if possible.
 fn broken(text: &str, room: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -98,7 +91,6 @@ fn broken(text: &str, room: usize) -> Vec<String> {
     lines
 }
 
-/// The pixels of the sheet, RGB.
 struct SheetPage {
     width: u32,
     height: u32,

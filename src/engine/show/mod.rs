@@ -9,7 +9,7 @@ use base::error::{Error, Result};
 use canvas::Canvas;
 use data::schedule::Draw;
 
-/// Options of a sheet.
+/// Options of a contact sheet.
 #[derive(Debug, Clone)]
 pub struct SheetRequest {
     /// The ids of the samples; if empty, the first samples that the epoch draws.
@@ -19,14 +19,13 @@ pub struct SheetRequest {
     pub epoch: u64,
     /// Number of epochs. Each epoch draws new views of a sample.
     pub epochs: u64,
-    /// Number of ranks that share an epoch. With `repeats`, this number decides which samples are neighbours.
+    /// Number of ranks that share an epoch. With `repeats`, the order of the samples depends on this number.
     pub world_size: u32,
     /// The image field; `None` for the first image field.
     pub field: Option<String>,
 }
 
 impl Default for SheetRequest {
-    /// Returns a request for the first eight samples of the first epoch.
     fn default() -> Self {
         Self { samples: Vec::new(), rows: 8, epoch: 0, epochs: 1, world_size: 1, field: None }
     }
@@ -82,7 +81,6 @@ pub fn sheet(pipeline: &Pipeline, request: &SheetRequest) -> Result<Vec<u8>> {
     canvas.png()
 }
 
-/// Returns the samples to show.
 fn draws(pipeline: &Pipeline, request: &SheetRequest) -> Result<Vec<Draw>> {
     if !request.samples.is_empty() {
         return Ok(request.samples.iter().map(|&sample| Draw { sample, occurrence: 0 }).collect());

@@ -7,7 +7,6 @@ use data::schedule::Draw;
 use pixels::augment::{DrawnView, MixRegion};
 use serde_json::{Map, Value};
 
-/// Returns the lines that name a sample: its id, class and file.
 pub(super) fn of_sample(index: &DatasetIndex, draw: Draw) -> Vec<String> {
     let mut lines = vec![format!("sample {}", draw.sample)];
     if index.is_labeled() {
@@ -21,7 +20,6 @@ pub(super) fn of_sample(index: &DatasetIndex, draw: Draw) -> Vec<String> {
     lines
 }
 
-/// Returns the lines that describe a view: the crop, the flip, and each operation.
 pub(super) fn of_view(epoch: u64, number: usize, drawn: &DrawnView) -> Result<Vec<String>> {
     let ([x, y], [width, height]) = (drawn.first_pixel(), drawn.source_pixels());
     let mut lines = vec![format!("epoch {epoch}, view {number}"), format!("crop {x} {y} {width}x{height}")];
@@ -29,7 +27,6 @@ pub(super) fn of_view(epoch: u64, number: usize, drawn: &DrawnView) -> Result<Ve
     if added != [0; 4] {
         lines.push(format!("pad {}", added.map(|n| n.to_string()).join(" ")));
     }
-    // No further line is added if the crop is resized to the whole output.
     let (x, y) = (&drawn.view.x, &drawn.view.y);
     let (resized, output) = ((x.resized, y.resized), (drawn.width, drawn.height));
     if (x.offset, y.offset) != (0, 0) || output != resized {
@@ -90,7 +87,6 @@ fn of_op(op: &Value) -> String {
     words.join(" ")
 }
 
-/// Returns a parameter's value, with at most three decimal places.
 fn number(value: &Value) -> String {
     match value {
         Value::Number(number) if number.is_f64() => rounded(number.as_f64().unwrap_or(f64::NAN)),

@@ -35,7 +35,7 @@ fn process_of(name: &str) -> Option<u32> {
     pid.parse().ok().filter(|pid| *pid > 0 && fits)
 }
 
-/// Whether a process with this id exists. The id may belong to a different process by now.
+/// Returns whether a process with this id exists. The id may belong to a different process by now.
 fn exists(pid: u32) -> bool {
     std::path::Path::new("/proc").join(pid.to_string()).exists()
 }

@@ -12,10 +12,10 @@ pub struct LoaderRates {
     pub seconds: f64,
     pub samples_per_second: f64,
     pub bytes_per_second: f64,
-    /// Share of the time in which the consumer waited.
+    /// Share of the interval in which the consumer waited.
     pub waiting: f64,
-    /// Name of the limiting stage as in reports, `arrivals` for a stream, or `consumer`; `None` if no epoch is running,
-    /// or the limit is unclear.
+    /// Name of the stage that limits the throughput, as in reports; `arrivals` if samples of a stream arrive too
+    /// slowly; `consumer` if the consumer is too slow. `None` if no epoch is running, or the limit is unclear.
     pub limit: Option<String>,
     /// Load of each stage, by its name in reports: the share of the time in which a thread of the stage worked.
     #[serde(serialize_with = "by_name")]
@@ -39,7 +39,6 @@ impl LoaderRates {
     /// Returns the rates from `before` to `now`; without `before`, since the loader began.
     pub fn between(before: Option<&LoaderSnapshot>, now: &LoaderSnapshot) -> Self {
         let beginning = LoaderSnapshot::default();
-        // A snapshot that is not an earlier one of the same loader is ignored.
         let is_earlier = |before: &&LoaderSnapshot| {
             before.number == now.number && before.seconds < now.seconds && before.samples <= now.samples
         };

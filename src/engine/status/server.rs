@@ -30,9 +30,7 @@ pub trait StatusSource: Send + Sync {
     fn snapshot(&self) -> Option<LoaderSnapshot>;
 }
 
-/// The loaders that are shown, and the socket that serves them.
 struct StatusRegistry {
-    /// The process that these loaders belong to.
     process: u32,
     next: u64,
     sources: Vec<(u64, Arc<dyn StatusSource>)>,
@@ -69,7 +67,7 @@ pub fn register(source: Arc<dyn StatusSource>) -> Result<Option<StatusRegistrati
         ));
     };
     if registry.process != process {
-        // A child must not release what belongs to its parent.
+        // A forked child must not release the loaders and the socket of its parent.
         std::mem::forget(std::mem::take(&mut registry.sources));
         std::mem::forget(registry.socket.take());
         registry.process = process;
@@ -84,7 +82,7 @@ pub fn register(source: Arc<dyn StatusSource>) -> Result<Option<StatusRegistrati
 }
 
 impl StatusRegistration {
-    /// Whether this process registered the loader, and not a parent that forked this process.
+    /// Returns whether this process registered the loader, and not a parent that forked this process.
     pub fn is_of_this_process(&self) -> bool {
         self.process == std::process::id()
     }
@@ -153,7 +151,6 @@ fn remove_former(directory: &RuntimeDirectory) {
     }
 }
 
-/// Answers all connections until the socket is closed.
 fn serve(listener: &UserListener) {
     loop {
         match listener.accept() {
@@ -199,7 +196,6 @@ fn program() -> String {
     name_of(&words)
 }
 
-/// Returns the name of the program with a command line that begins with `words`.
 pub(super) fn name_of(words: &[String]) -> String {
     let base = |word: &str| word.rsplit('/').next().unwrap_or(word).to_owned();
     let mut words = words.iter();

@@ -1,18 +1,15 @@
 //! The snapshot that a process sends of its loaders. Counters count since the first epoch of a loader began.
 //!
-//! A loader of another kind, or another source of batches, names itself in `kind` and leaves out fields that it does
-//! not have. A section that only some loaders have is one more `Option` of [`LoaderSnapshot`].
+//! To show another kind of loader, give it a name in `kind`, and leave fields that do not apply at their defaults.
+//! Values that only some loaders have belong into an `Option` of [`LoaderSnapshot`].
 
 use serde::{Deserialize, Serialize};
 use stream::StreamCounters;
 
-/// All loaders of a process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ProcessSnapshot {
-    /// Version of the snapshot.
     pub version: u32,
-    /// Name of the program; for Python, the script or module that it runs.
     pub program: String,
     pub loaders: Vec<LoaderSnapshot>,
 }
@@ -29,7 +26,7 @@ pub struct LoaderSnapshot {
     pub dataset: String,
     pub rank: u32,
     pub world_size: u32,
-    /// Where batches end: `cpu`, or `cuda:0`.
+    /// The device of the batches: `cpu`, or for example `cuda:0`.
     pub device: String,
     /// Whether an epoch is under way.
     pub running: bool,
@@ -99,9 +96,9 @@ pub struct TierNumbers {
     pub name: String,
     /// Samples that came from the tier.
     pub samples: u64,
-    /// Sum over these samples of the seconds from request to arrival.
+    /// Sum of the times from request to arrival of these samples, in seconds.
     pub latency: f64,
-    /// Bytes of the dataset that the tier holds, and the quota of the tier; both are 0 for the source.
+    /// Bytes of the dataset that the tier holds, of at most `quota_bytes`. Both numbers are 0 for the source.
     pub held_bytes: u64,
     pub quota_bytes: u64,
 }
@@ -110,10 +107,10 @@ pub struct TierNumbers {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct QueueNumbers {
-    /// The number of reads in flight, and its limit.
+    /// The number of reads in flight. Its limit is `depth`.
     pub in_flight: u64,
     pub depth: u64,
-    /// The number of batches that are ready for the consumer, and the maximum number that the pipeline has at a time.
+    /// The number of batches that are ready for the consumer. The pipeline has at most `prefetch` batches at a time.
     pub ready: u64,
     pub prefetch: u64,
 }
@@ -122,10 +119,10 @@ pub struct QueueNumbers {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SharingNumbers {
-    /// Process id of the producer, and the number of its consumers.
+    /// The process id of the producer. It has `consumers` consumers.
     pub producer: u64,
     pub consumers: u64,
-    /// The number of leased batches, and the number of producers that they came from.
+    /// The number of leased batches. They came from `producers` producers, one after another.
     pub batches: u64,
     pub producers: u64,
     /// Producers that were lost.

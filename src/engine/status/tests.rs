@@ -10,7 +10,6 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// Answers each connection with `bytes` until it is stopped.
 fn answer<'scope, 'env>(scope: &'scope Scope<'scope, 'env>, listener: &'env UserListener, bytes: &'env [u8]) {
     scope.spawn(move || {
         while let Ok(mut stream) = listener.accept() {

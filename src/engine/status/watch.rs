@@ -48,7 +48,6 @@ pub struct StatusWatch {
     directory: RuntimeDirectory,
     /// Processes that have not responded yet, by the names of their sockets.
     asked: BTreeMap<String, PendingRequest>,
-    /// Latest responses, by the names of the sockets.
     answers: BTreeMap<String, Vec<LoaderSnapshot>>,
 }
 
@@ -60,7 +59,6 @@ struct PendingRequest {
     answer: Vec<u8>,
 }
 
-/// State of a response.
 enum AnswerProgress {
     Incomplete,
     Complete,
@@ -234,7 +232,6 @@ impl StatusWatch {
 }
 
 impl PendingRequest {
-    /// Reads some of the available bytes.
     fn read(&mut self) -> AnswerProgress {
         let mut buffer = [0; READ_BYTES];
         match self.stream.read(&mut buffer) {
@@ -285,7 +282,6 @@ fn shorten(text: &mut String) {
     }
 }
 
-/// Returns the program name of a process that does not respond.
 fn program(pid: u32) -> String {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words: Vec<String> = line

@@ -136,8 +136,6 @@ impl CanvasPainter {
         std::mem::swap(planes, &mut self.canvas);
     }
 
-    /// Paints `part` of the picture: the rectangle for one view. Its first pixel is pixel (`left`, `top`) of `canvas`,
-    /// the view's canvas.
     fn paint_part(&mut self, planes: &Planes, canvas: &PaddedCanvas, [left, top]: [u32; 2], part: &Region) {
         let PaddedCanvas { x, y, padding, fill } = canvas;
         let columns = left..left + part.width;
@@ -170,7 +168,6 @@ impl CanvasPainter {
 }
 
 impl ColourRows {
-    /// Returns R, G and B of the pixels of `region`, which is one row of the image.
     fn row<'a>(&'a mut self, planes: &'a Planes, region: &Region) -> [&'a [u8]; 3] {
         let (level, [first, second, third]) = (self.level, &mut self.upsamplers);
         let first = first.row(level, &planes.planes[0], region, region.y);
@@ -196,7 +193,6 @@ impl ColourRows {
 mod tests {
     use super::*;
 
-    /// A canvas pixel shows an image pixel or, outside of the image, the padding.
     #[test]
     fn a_pixel_of_the_canvas_shows_the_image_or_what_pads_it() {
         let axis = CanvasAxis { first: 10, length: 4, at: 2 };

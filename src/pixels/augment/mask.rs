@@ -108,7 +108,8 @@ mod tests {
         out
     }
 
-    /// A mask that is mirrored before the resize has the nearest values of the mirrored mask, as in torchvision.
+    /// As in torchvision, a mask that is mirrored before its resize is also sampled in mirrored order, so other values
+    /// are nearest than without mirroring.
     #[test]
     fn a_mask_that_is_mirrored_first_is_sampled_mirrored() {
         let long = Axis { start: 1, length: 10, resized: 5, offset: 0, filled: [0; 2] };
@@ -126,8 +127,8 @@ mod tests {
                 render_mask(&values, mask_width, &drawn, Filter::Nearest, 0, |at, value| line[at] = value);
                 line
             };
-            // Without `is_resized_mirrored`, every second value of 1 to 10 is sampled, then these are mirrored. With
-            // it, every second value of 10 to 1 is sampled.
+            // Without `is_resized_mirrored`, every second value of 1 to 10 is sampled, and the samples are mirrored.
+            // With `is_resized_mirrored`, every second value of 10 to 1 is sampled.
             assert_eq!(seen([false; 2]), [9, 7, 5, 3, 1]);
             assert_eq!(seen([true; 2]), [10, 8, 6, 4, 2]);
         }
@@ -142,7 +143,6 @@ mod tests {
             offset: window,
             filled: [0; 2],
         };
-        // Columns 1 and 2 of rows 0 and 1: first unchanged, then mirrored.
         let crop = [axis(1, 2, 2, 0), axis(0, 2, 2, 0)];
         assert_eq!(render(crop, false, Padding::Constant, Filter::Nearest, (2, 2)), [1, 2, 5, 6]);
         assert_eq!(render(crop, true, Padding::Constant, Filter::Nearest, (2, 2)), [2, 1, 6, 5]);
@@ -151,7 +151,6 @@ mod tests {
         let resized = [axis(0, 4, 3, 0), axis(2, 1, 1, 0)];
         assert_eq!(render(resized, false, Padding::Constant, Filter::Nearest, (3, 1)), [8, 9, 10]);
         assert_eq!(render(resized, false, Padding::Constant, Filter::NearestExact, (3, 1)), [8, 10, 11]);
-        // The padding is at the left.
         let padded = [axis(0, 4, 4, -2), axis(0, 1, 1, 0)];
         assert_eq!(render(padded, false, Padding::Constant, Filter::Nearest, (4, 1)), [99, 99, 0, 1]);
     }

@@ -32,7 +32,8 @@ const COLUMN_BITS: u32 = 20;
 /// of the `fast` pass have up to 15 bits themselves.
 const ROW_BITS: u32 = 15;
 
-/// Runs the pass. An augmenter owns tables of weights and scratch memory, so each thread has its own augmenter.
+/// Resizes, converts and stores images. An augmenter owns tables of weights and scratch memory, so each thread has its
+/// own augmenter.
 #[derive(Debug)]
 pub struct Augmenter {
     output: Output,
@@ -41,14 +42,11 @@ pub struct Augmenter {
     /// The filters of each component. Components with the same upsampling use the filters of the first such component.
     filters: [Filters; 3],
     rings: [RowBuffer; 3],
-    /// The values of an output row before they are cast.
     values: Vec<u8>,
     upsamplers: [Upsampler; 3],
-    /// Two rows of R, G, B at source resolution.
     pixels: [[Vec<u8>; 3]; 2],
 }
 
-/// The horizontal and the vertical filters of a component.
 #[derive(Debug, Default)]
 struct Filters {
     columns: ColumnTaps,
@@ -62,7 +60,6 @@ struct Filters {
 struct RowBuffer {
     words: Vec<i32>,
     capacity: usize,
-    /// The number of pairs of rows made so far.
     made: usize,
 }
 
@@ -88,12 +85,10 @@ impl Augmenter {
         self.finish.streamed = !kept;
     }
 
-    /// The format of the images that are written.
     pub(super) fn output(&self) -> &Output {
         &self.output
     }
 
-    /// Sets the size of the images that are written from now on.
     pub(super) fn set_size(&mut self, height: u32, width: u32) {
         if (self.output.height, self.output.width) != (height, width) {
             (self.output.height, self.output.width) = (height, width);
@@ -142,7 +137,7 @@ impl Augmenter {
         if view.vertical_flip {
             rows = height - rows.end..height - rows.start;
         }
-        // Padding is rare and small, so the kernels write to these pixels, too, and the fill overwrites them.
+        // The kernels write to padding pixels as well, and the fill overwrites them: padding is rare and small.
         let finish = &self.finish;
         kernels::fill(finish, 0..rows.start, 0..width, out);
         kernels::fill(finish, rows.end..height, 0..width, out);
@@ -272,14 +267,12 @@ impl Filters {
 }
 
 impl RowBuffer {
-    /// Makes space for `depth` pairs of rows of `width` words.
     fn start(&mut self, depth: usize, width: usize) {
         self.capacity = depth.next_power_of_two();
         self.words.resize(self.capacity * width, 0);
         self.made = 0;
     }
 
-    /// Returns the memory for the next pair of rows.
     fn next(&mut self) -> &mut [i32] {
         let width = self.words.len() / self.capacity;
         let slot = self.made & (self.capacity - 1);

@@ -22,7 +22,6 @@ pub(super) const MIN_BITS: u32 = 14;
 /// unit, and the errors of neighbours cancel.
 #[derive(Debug, Default)]
 pub(super) struct Taps {
-    /// For each output pixel, the index of its first sample.
     pub start: Vec<u32>,
     /// For each output pixel, the number of its samples; 0 in padding.
     pub count: Vec<u32>,
@@ -30,14 +29,11 @@ pub(super) struct Taps {
     pub weights: Vec<i16>,
     /// The number of weights kept for each pixel, a multiple of 16.
     pub stride: usize,
-    /// The largest number of samples of any output pixel.
     pub longest: usize,
-    /// The number of fractional bits of the weights.
     pub bits: u32,
-    /// The range of all samples that are read.
     pub sample_range: Range<u32>,
-    /// The weights before they are normalised and rounded. Each group of [`LANES`] output pixels has some rows: row i
-    /// has the weight of each pixel's i-th sample.
+    /// The weights before they are normalised and rounded, in groups of [`LANES`] output pixels. Row i of a group has
+    /// the weight of the i-th sample of each of these pixels.
     exact: Vec<Lanes<f64>>,
     /// Scratch: the weights of upsampled pixels, for one group of output pixels. Row 0 stays 0: it stands for the pixel
     /// before the first.
@@ -53,7 +49,6 @@ const LANES: usize = 32;
 /// A scratch buffer with more rows than this (8 MiB of `f64`) is freed after the image.
 const MAX_KEPT: usize = 1 << 15;
 
-/// One value for each output pixel of a group.
 type Lanes<T> = [T; LANES];
 
 /// For each output pixel of a group, the samples under its filter, and the factor that makes the sum of its weights 1.
@@ -98,7 +93,6 @@ impl Taps {
         }
     }
 
-    /// Sets `longest` and `sample_range`.
     fn measure(&mut self) {
         self.longest = 1;
         let (mut lowest, mut end) = (u32::MAX, 0);
@@ -110,7 +104,7 @@ impl Taps {
             }
         }
         self.sample_range = lowest.min(end)..end;
-        // Padding pixels have no weights, but `start` must be within `sample_range` for them, too.
+        // Padding pixels have no weights, but their `start` must also be within `sample_range`.
         for (start, &count) in self.start.iter_mut().zip(&self.count) {
             if count == 0 {
                 *start = self.sample_range.start;
@@ -118,7 +112,6 @@ impl Taps {
         }
     }
 
-    /// The weights of output pixel `o`.
     pub(super) fn of(&self, o: usize) -> &[i16] {
         &self.weights[o * self.stride..][..self.count[o] as usize]
     }
@@ -236,18 +229,15 @@ fn gather_linear(pixels: &[Lanes<f64>], count: &Lanes<u32>, samples: &mut [Lanes
 
 /// The filters of a group of [`LANES`] output pixels, over pixels of the source.
 struct PixelFilters {
-    /// The first pixel under each filter.
     first: Lanes<u32>,
-    /// The number of pixels under each filter; 0 if the output pixel shows no pixel of the image.
+    /// The number of source pixels under each filter; 0 if the output pixel shows no pixel of the image.
     count: Lanes<u32>,
-    /// The distance of the first pixel from the filter's centre.
     offset: Lanes<f64>,
     /// The factor that turns a distance in source pixels into the argument of the filter function.
     inverse: f64,
 }
 
 impl PixelFilters {
-    /// Computes the filters of the group of output pixels that begins at `first`.
     #[inline(always)]
     fn new(resize: &Resize, line: &ViewAxis, first: usize) -> Self {
         let (mut shown, mut is_shown) = ([0; LANES], [0; LANES]);
@@ -278,8 +268,6 @@ impl PixelFilters {
         Self { first, count, offset, inverse: resize.inverse }
     }
 
-    /// Returns the samples from which `upsampling` makes each filter's pixels: the first sample, and the number of
-    /// samples.
     #[inline(always)]
     fn samples(&self, upsampling: Upsampling) -> (Lanes<u32>, Lanes<u32>) {
         let (mut first, mut count) = (self.first, self.count);
@@ -318,14 +306,12 @@ impl PixelFilters {
     }
 }
 
-/// Returns the largest of `counts`.
 #[inline(always)]
 fn max_count(counts: &Lanes<u32>) -> usize {
     counts.iter().fold(0, |most, &count| if count > most { count } else { most }) as usize
 }
 
 vectorised! {
-    /// Rounds the weights to fixed point.
     fn round(taps: &mut Taps, pixels: usize, rows_per_group: usize, is_signed: bool) {
         if is_signed {
             round_all::<true>(taps, pixels, rows_per_group);
@@ -335,7 +321,6 @@ vectorised! {
     }
 }
 
-/// Rounds the weights of `pixels` output pixels to fixed point; `SIGNED` if some may be negative.
 #[inline(always)]
 fn round_all<const SIGNED: bool>(taps: &mut Taps, pixels: usize, rows_per_group: usize) {
     let one = f64::from(1u32 << taps.bits);
@@ -345,7 +330,8 @@ fn round_all<const SIGNED: bool>(taps: &mut Taps, pixels: usize, rows_per_group:
     for ((vector, (spans, exact)), lines) in vectors.enumerate().zip(lines) {
         let unit = spans.normalise.map(|normalise| normalise * one);
         let (mut running, mut before, mut now) = ([0.0; LANES], [0; LANES], [0; LANES]);
-        // Weights that round to 0 at the beginning move the start; those at the end are not counted.
+        // Weights at the beginning that round to 0 move the first sample. Weights at the end that round to 0 are not
+        // counted.
         let (mut skipped, mut end) = ([0u32; LANES], [0u32; LANES]);
         let exact = &exact[..max_count(&spans.count)];
         for ((i, weights), rounded) in (1..).zip(exact).zip(&mut taps.rounded) {
@@ -425,7 +411,8 @@ mod tests {
                     let weights = || t.of(o).iter().map(|&w| i32::from(w));
                     assert_eq!(weights().sum::<i32>(), 1 << t.bits, "{context}");
                     assert!(filter.overshoots() || weights().all(|w| w >= 0), "{context}");
-                    // The sums must fit 32 bits, even the sums of the centred chroma.
+                    // Weighted sums of 8-bit samples fit 32 bits if the absolute weights of a pixel add up to less than
+                    // 1.6.
                     assert!(weights().map(i32::abs).sum::<i32>() * 5 < 8 << t.bits, "{context}");
                 }
             }
@@ -456,7 +443,8 @@ mod tests {
 
     #[test]
     fn linear_upsampling_is_folded_in_as_libjpeg_does_it() {
-        // Expected: each pixel is ¾ of its sample and ¼ of the neighbouring one, with the edges repeated.
+        // The expected weights: each pixel is ¾ of its own sample and ¼ of the neighbouring sample. At the edges, the
+        // sample itself replaces the missing neighbour.
         for filter in FILTERS {
             let axis = Axis { start: 0, length: 6, resized: 6, offset: 0, filled: [0; 2] };
             let t = taps(line(axis, 6, filter), Upsampling::Linear { samples: 3 });

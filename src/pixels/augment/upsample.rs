@@ -5,11 +5,9 @@ use super::kernels::{self, Blend};
 use crate::decode::{Plane, Region, Upsampling};
 use base::simd::Level;
 
-/// The number of readable bytes after the last sample of a row, as [`Plane::data`] has them: vector loads may read
-/// them.
+/// The number of bytes after the last sample of a row that vector loads may read. [`Plane::data`] has these bytes.
 pub(super) const PADDING: usize = 64;
 
-/// Upsamples rows of one component.
 #[derive(Debug, Default)]
 pub(super) struct Upsampler {
     sums: Vec<i16>,

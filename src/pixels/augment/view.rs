@@ -66,7 +66,6 @@ pub enum Padding {
 named!(Padding: "constant" => Constant, "edge" => Edge, "reflect" => Reflect, "symmetric" => Symmetric);
 
 impl Filter {
-    /// Returns whether an output pixel is a weighted sum of several pixels.
     pub(super) fn interpolates(self) -> bool {
         !matches!(self, Self::Nearest | Self::NearestExact)
     }
@@ -91,8 +90,8 @@ impl Padding {
 
     fn outside(self, pixel: i64, resized: u32) -> Option<u32> {
         let last = resized - 1;
-        // The image and its mirror image are repeated every `period` pixels. `twice` is 1 if border pixels are
-        // repeated, too.
+        // The image and its mirror image are repeated every `period` pixels. `twice` is 1 if the mirror image repeats
+        // the border pixels.
         let (period, twice) = match self {
             Self::Constant => return None,
             Self::Reflect if last > 0 => (2 * last, 0),
@@ -131,14 +130,14 @@ impl Axis {
 
 impl View {
     /// Returns the source pixels that the output depends on: the region to decode. For a random crop, the region is the
-    /// crop's box. For a centre crop, the region exceeds the shown part by the reach of the resize's filter.
+    /// crop's box. For a centre crop, the region exceeds the shown part by the pixels that the resize's filter covers
+    /// around it.
     pub fn region(&self, output: &Output) -> Region {
         let (x, width) = self.columns(output).support();
         let (y, height) = self.rows(output).support();
         Region { x, y, width, height }
     }
 
-    /// Returns how the output's columns map to source pixels.
     pub(super) fn columns(&self, output: &Output) -> ViewAxis {
         self.line(self.x, output.width, self.flip)
     }
@@ -157,16 +156,13 @@ impl View {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ViewAxis {
     pub axis: Axis,
-    /// The number of output pixels.
     pub pixels: u32,
-    /// Whether the output's pixels are in reverse order.
     pub mirror: bool,
     pub filter: Filter,
     pub padding: Padding,
 }
 
 impl ViewAxis {
-    /// The resize along this axis.
     pub(super) fn resize(&self) -> Resize {
         Resize::new(self.filter, self.axis.length, self.axis.resized)
     }

@@ -30,7 +30,6 @@ impl Resize {
         Self { filter, length, scale, support, inverse: 1.0 / wide }
     }
 
-    /// The centre of output pixel `j` in the source.
     #[inline(always)]
     pub(super) fn centre(&self, j: u32) -> f64 {
         (f64::from(j) + 0.5) * self.scale
@@ -47,7 +46,6 @@ impl Resize {
         first..first + 1
     }
 
-    /// Does the work of [`Resize::bounds`] for filters that interpolate.
     #[inline(always)]
     pub(super) fn window(&self, j: u32) -> Range<u32> {
         let centre = self.centre(j);
@@ -58,12 +56,11 @@ impl Resize {
         first..last.max(first + 1)
     }
 
-    /// Returns the source pixel that contains the point `at` of the resized axis.
     fn nearest(&self, at: f32) -> u32 {
         ((at * self.scale as f32) as u32).min(self.length - 1)
     }
 
-    /// Returns an upper limit on the width of `bounds`.
+    /// Returns an upper limit on the number of pixels in [`Resize::bounds`].
     pub(super) fn widest(&self) -> usize {
         self.support.ceil() as usize * 2 + 2
     }
@@ -89,7 +86,7 @@ pub(super) fn truncated(value: f64) -> i32 {
     unsafe { value.to_int_unchecked() }
 }
 
-/// The triangle of width 2.
+/// The triangle filter: 1 at distance 0, falling linearly to 0 at distance 1.
 #[inline(always)]
 pub(super) fn triangle(distance: f64) -> f64 {
     (1.0 - distance).max(0.0)

@@ -20,7 +20,6 @@ named!(Orientation: "ignore" => Ignore, "warn" => Warn);
 pub(super) struct Metadata<'a> {
     /// A TIFF structure without an image, with or without the prefix `Exif`.
     pub exif: Option<&'a [u8]>,
-    /// XMP, an XML document.
     pub xmp: Option<&'a [u8]>,
 }
 
@@ -32,7 +31,6 @@ pub fn orientation(bytes: &[u8]) -> Option<u8> {
     (2..=8).contains(&orientation).then_some(orientation as u8)
 }
 
-/// The orientation in a TIFF file's first directory.
 fn of_exif(exif: &[u8]) -> Option<u32> {
     let tiff = exif.strip_prefix(b"Exif\0\0").unwrap_or(exif);
     let is_little = match tiff.get(..2)? {

@@ -12,7 +12,8 @@ use base::error::DecodeError;
 use base::names::named;
 use std::ops::Range;
 
-/// Before the restorer restores a file of fewer bytes than this, it frees scratch memory beyond this many bytes.
+/// Before a converted file of fewer bytes than this is restored, scratch memory beyond this many bytes is freed, so
+/// that one large file does not keep it.
 const LARGE: usize = 4 << 20;
 
 /// A storage format of an image file.
@@ -20,7 +21,8 @@ const LARGE: usize = 4 << 20;
 pub enum StorageFormat {
     /// The original file.
     AsIs,
-    /// The original file after an index of its entropy-coded data, with which decoders jump to the rows that they need.
+    /// The original file, preceded by an index of its entropy-coded data. The index lets decoders jump to the rows that
+    /// they need.
     Indexed,
     /// The coefficients of a JPEG without its entropy coder.
     Packed,
@@ -28,7 +30,7 @@ pub enum StorageFormat {
 
 named!(StorageFormat: "as-is" => AsIs, "indexed" => Indexed, "packed" => Packed);
 
-/// A storage format that has to be made from the file.
+/// A storage format that is made from the original file: indexed or packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ConvertedFormat {
     /// [`StorageFormat::Indexed`].
@@ -101,7 +103,7 @@ pub fn is_convertible(start: &[u8]) -> bool {
     jpeg::is(start) || storage_format_of(start) != StorageFormat::AsIs
 }
 
-/// The length in bytes of the original file of `bytes`, which can be in any storage format.
+/// Returns the length in bytes of the original file. `bytes` is the file in any storage format.
 ///
 /// # Errors
 /// [`DecodeError::Corrupt`] for a damaged head; [`DecodeError::Unsupported`] for a file of 4 GiB or more.
@@ -114,8 +116,8 @@ pub fn original_length(bytes: &[u8]) -> Result<u32, DecodeError> {
     }
 }
 
-/// The range of `bytes` that is the original file; its checksum is not verified. `bytes` can be in any storage format.
-/// Returns `None` if the file has to be rebuilt.
+/// Returns the range of `bytes` that is the original file, without verifying its checksum. `bytes` is the file in any
+/// storage format. Returns `None` if the file has to be rebuilt.
 ///
 /// # Errors
 /// [`DecodeError::Corrupt`] for a damaged head.

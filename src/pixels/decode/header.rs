@@ -54,13 +54,13 @@ pub struct JpegHeader {
     pub restart_interval: u32,
     /// Whether the first scan holds all components, as the only scan of nearly every baseline file does.
     pub interleaved: bool,
-    /// Whether the headers allow the CPU's decoder to decode the file.
+    /// Whether, according to the headers, the CPU's region decoder can decode the file.
     pub region_decodable: bool,
 }
 
 impl JpegHeader {
-    /// The meaning of the planes if the components are decoded to planes without conversion; `None` if that is not
-    /// possible.
+    /// The colour model of the planes, if each component can be decoded to a plane without conversion; `None`
+    /// otherwise.
     pub fn color(&self) -> Option<ColorModel> {
         match (self.color_space, self.components) {
             (JpegColorSpace::Gray, 1) => Some(ColorModel::Gray),
@@ -97,8 +97,8 @@ impl JpegHeader {
 ///
 /// # Errors
 /// [`DecodeError::NotAnImage`] if `bytes` are not a JPEG, even if they are a PNG. [`DecodeError::Corrupt`] if the
-/// headers are contradictory or truncated, or state more pixels than the file can contain. An unsupported kind of JPEG
-/// and more pixels than `max_pixels` are no errors here.
+/// headers are contradictory or truncated, or state more pixels than the file can contain. A kind of JPEG that no
+/// decoder supports is not an error of this function, and neither is an image above a decoder's limit of pixels.
 pub fn parse_header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {
     if !jpeg::is(bytes) {
         return Err(not_an_image(bytes));
@@ -108,7 +108,6 @@ pub fn parse_header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {
 
 #[cfg(test)]
 impl JpegHeader {
-    /// The header of a baseline file of 100×80 pixels.
     pub(super) fn baseline(factors: [(u8, u8); 4], components: u8) -> Self {
         let color_space = if components == 1 { JpegColorSpace::Gray } else { JpegColorSpace::YCbCr };
         Self {

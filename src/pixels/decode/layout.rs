@@ -70,11 +70,11 @@ impl PlaneLayout {
 /// The layout of all planes of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanesLayout {
-    /// The meaning of the planes; [`ColorModel::Gray`] uses only the first.
+    /// Which colour component each plane holds; [`ColorModel::Gray`] uses only the first plane.
     pub color: ColorModel,
     /// The rectangle of image pixels that the planes hold.
     pub decoded: Region,
-    /// The components.
+    /// The layout of each component's plane.
     pub planes: [PlaneLayout; 3],
     /// The bytes of memory for all planes. The memory must begin at a multiple of 64, as device memory does.
     pub bytes: u64,
@@ -140,7 +140,8 @@ impl PlanesLayout {
         layout
     }
 
-    /// The layout of planes that the CPU has decoded. Each plane is copied unchanged, as `stride * height` bytes.
+    /// The layout of planes that the CPU has decoded and that are copied to the device unchanged, as `stride * height`
+    /// bytes each.
     pub fn staged(planes: &Planes) -> Self {
         let count = if planes.color == ColorModel::Gray { 1 } else { 3 };
         let mut layout = [PlaneLayout::default(); 3];

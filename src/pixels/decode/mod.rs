@@ -127,7 +127,7 @@ pub struct Planes {
     pub image_height: u32,
     /// The colour model; `Gray` uses only the first plane.
     pub color: ColorModel,
-    /// The components.
+    /// One plane for each colour component.
     pub planes: [Plane; 3],
 }
 
@@ -137,7 +137,7 @@ pub enum Damaged {
     /// Refuse the file.
     Refuse,
     /// Decode the samples that libjpeg-turbo gives when Pillow and torchvision call it. Files that Pillow and
-    /// torchvision refuse are refused, above all truncated files; so are files with damaged headers.
+    /// torchvision refuse (above all truncated files) are refused, and so are files with damaged headers.
     #[default]
     Conceal,
 }
@@ -161,7 +161,6 @@ pub struct Decoded {
 }
 
 impl Decoded {
-    /// The result for `region` of an image without damage, decoded by `backend`.
     fn by(backend: Backend) -> impl Fn(Region) -> Self {
         move |region| Self {
             region,
@@ -290,7 +289,7 @@ impl Decoder {
         self.decode(bytes, choose, out)
     }
 
-    /// Makes a function that calls `choose` once, and refuses images that are too large.
+    /// Makes a function that calls `choose` once, and that returns an error for an image that is too large.
     fn checked<C: FnOnce(u32, u32) -> Region>(
         &self,
         choose: C,

@@ -109,7 +109,6 @@ fn corrupt(message: &str) -> DecodeError {
     DecodeError::Damaged(format!("not a .npy file: {message}"))
 }
 
-/// Splits a file into its header and the data after it.
 fn split_header(file: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = file.strip_prefix(MAGIC)?;
     let (&[major, _], rest) = rest.split_first_chunk()?;
@@ -127,7 +126,6 @@ fn split_header(file: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(length)
 }
 
-/// Returns the text after a key of the header's dictionary.
 fn value<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     let quoted = [format!("'{key}'"), format!("\"{key}\"")];
     let rest = quoted.iter().find_map(|quoted| header.split_once(quoted.as_str()))?.1;

@@ -57,7 +57,6 @@ impl Plane {
         Upsampling::of([self.full_width, self.full_height], [self.step_x, self.step_y])
     }
 
-    /// Writes the upsampled values of the pixels of `region` in image row `y` to `out`.
     pub(super) fn upsample_row(&self, region: &Region, y: u32, out: &mut [u8]) {
         let (across, down) = self.upsampling();
         let (near, next) = down.samples_of(y);

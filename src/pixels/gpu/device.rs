@@ -242,7 +242,6 @@ impl Drop for Bound<'_> {
     }
 }
 
-/// The number of devices that the driver reports.
 pub(super) fn count(driver: &Driver) -> Result<u32> {
     let mut count = 0;
     // SAFETY: the pointer is valid for the call.

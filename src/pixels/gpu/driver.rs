@@ -58,7 +58,6 @@ macro_rules! functions {
         // A signature that differs from cudarc's fails to compile.
         $(const _: unsafe fn($($type),*) -> sys::CUresult = sys::$name;)*
 
-        /// The names of the functions that every driver must have.
         #[cfg(test)]
         const REQUIRED: &[&str] = &[$(stringify!($name)),*];
     };
@@ -151,9 +150,7 @@ extern "C" fn mark_forked() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// The reason why no driver can be used.
 pub(super) struct NoDriver {
-    /// The reason, as a sentence.
     pub why: String,
     /// Whether the machine has no driver or no device. Such a machine has no fault that must be reported.
     pub absent: bool,
@@ -252,7 +249,6 @@ impl Driver {
         }
     }
 
-    /// Turns a status other than success into an error that names `call`.
     pub(super) fn check(&self, call: &'static str, status: Status) -> Result<()> {
         if status == 0 {
             return Ok(());
@@ -261,7 +257,6 @@ impl Driver {
     }
 }
 
-/// Advice for errors with a usual cause.
 fn advice(status: Status) -> &'static str {
     match status {
         OUT_OF_MEMORY => "; lower device_memory or batch_size, or free other GPU memory of this process",

@@ -16,14 +16,12 @@ pub struct InFlight {
     stream: Stream,
     event: Event,
     held: Vec<PinnedSlice>,
-    /// Buffers that the device writes.
     arriving: Vec<PinnedBuffer>,
     state: InFlightState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum InFlightState {
-    /// Nothing is queued.
     Empty,
     /// Work may be queued, and the event does not cover it yet.
     Queueing,

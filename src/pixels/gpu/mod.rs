@@ -7,8 +7,8 @@
 //! becomes part of a CUDA graph that other code captures. So any thread may call, including threads that torch uses;
 //! see `thread.rs`.
 //!
-//! Ownership replaces an order of destruction. An object on a device holds the device, a buffer holds its pool and its
-//! stream, and work in flight holds the memory that it reads and writes (see [`InFlight`]).
+//! Objects can be dropped in any order: an object on a device holds the device, a buffer holds its pool and its stream,
+//! and work in flight holds the memory that it reads and writes (see [`InFlight`]).
 //!
 //! Tests run this module against a stand-in for the driver (`tests/stand-in/`), which checks the order of every access.
 

@@ -62,7 +62,7 @@ unsafe impl Sync for ModuleInner {}
 const TRY_NEXT: [u32; 8] = [200, 209, 218, 221, 222, 223, 300, 801];
 
 impl Module {
-    /// Of the images that the driver accepts, loads the image that fits `device` best.
+    /// Loads the image that fits `device` best among the images that the driver accepts.
     pub fn load(device: &GpuDevice, images: &[KernelImage]) -> Result<Self> {
         let capability = device.info().capability;
         let mut suiting: Vec<_> =
@@ -126,7 +126,6 @@ impl Module {
                 (unsafe { info(function, index, &mut offset, &mut size) } == 0).then_some(size)
             };
             let seen: Vec<usize> = (0..).map_while(size).collect();
-            // If `seen` is empty, the driver reported no sizes.
             if !seen.is_empty() && seen != parameters {
                 return Err(Error::Internal(format!(
                     "kernel {name} has parameters of {seen:?} bytes, expected {parameters:?}"

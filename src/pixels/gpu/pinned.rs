@@ -9,15 +9,15 @@ use std::any::Any;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
-/// The arena of a [`SlotPool`], page-locked for every device of this process. Clones share the registration. The
-/// registration and the arena end when the last clone, the last [`PinnedSlice`] and the last slot are dropped.
+/// The memory of a [`SlotPool`] (its arena), page-locked for every device of this process. Clones share the
+/// registration. The memory stays registered until the last clone, the last [`PinnedSlice`] and the last slot are
+/// dropped.
 #[derive(Clone)]
 pub struct Registration {
     inner: Arc<Locked>,
     slots: SlotPool,
 }
 
-/// A page-locked range of memory.
 struct Locked {
     device: GpuDevice,
     /// Address of the first byte, and the length in bytes.
@@ -62,7 +62,6 @@ impl Registration {
         let (base, bytes) = slots.as_raw();
         // The memory is never write-combined, because the CPU reads it.
         let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
-        // Dropping `locked` unregisters the memory again.
         let mut locked = Locked::new(device, (base, bytes), Arc::new(slots.clone()), flags)?;
         let bound = device.bind()?;
         // SAFETY: the range was just registered, and the pointer is valid for the call.
@@ -77,8 +76,8 @@ impl Registration {
         &self.slots
     }
 
-    /// Returns the bytes of `owner`, usually a [`Slot`], as memory to copy from. `owner` is dropped when the last copy
-    /// is done.
+    /// Returns a handle to the bytes of `owner`, usually a [`Slot`], from which a device can copy. The handle and its
+    /// clones keep `owner` alive.
     ///
     /// # Errors
     /// Fails if the bytes are not in the arena.
@@ -165,7 +164,7 @@ impl PinnedSlice {
     /// from the start of the first page to the end of the last page.
     ///
     /// # Panics
-    /// Panics for memory that can only be copied from.
+    /// Panics for memory from [`read_only`](Self::read_only): devices can copy from it, but kernels cannot read it.
     pub fn device_address(&self) -> u64 {
         assert_ne!(self.locked.device_address, 0, "kernels cannot read memory of another process");
         self.locked.device_address + (self.ptr as u64 - self.locked.range.0 as u64)
@@ -210,7 +209,7 @@ impl PinnedBuffer {
         Ok(Self { slot, bytes, registration: Registration::new(device, &slots)? })
     }
 
-    /// Turns the buffer into memory to copy from.
+    /// Turns the buffer into a source for copies to a device.
     pub fn into_slice(self) -> Result<PinnedSlice> {
         let registration = self.registration.clone();
         registration.pin(self)

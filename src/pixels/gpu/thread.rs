@@ -33,7 +33,6 @@ pub(super) fn attach(driver: &Driver, context: CUcontext) {
     ATTACHED.set(context);
 }
 
-/// Whether this thread keeps `context` for its whole life.
 pub(super) fn is_attached(context: CUcontext) -> bool {
     ATTACHED.get() == context
 }

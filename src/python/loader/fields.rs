@@ -6,26 +6,21 @@ use engine::config::LoaderConfig;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// Returns the fields of the batches by name, in the order of the user's request, with the kind of each field.
 pub(super) fn kinds<'py>(py: Python<'py>, config: &LoaderConfig) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     config.field_names().into_iter().try_for_each(|(name, kind)| dict.set_item(name, kind.name()))?;
     Ok(dict)
 }
 
-/// Returns the names of the optional fields, in the order of the user's request.
 pub(super) fn optional(config: &LoaderConfig) -> Vec<String> {
     let fields = config.fields.list.iter();
     fields.filter(|field| field.optional.is_some()).map(|field| field.name.clone()).collect()
 }
 
-/// Whether images are mixed and class numbers are not. Then batches also hold the class numbers of the partners.
 pub(super) fn mixes_hard_labels(config: &LoaderConfig) -> bool {
     config.mix.as_ref().is_some_and(|plan| !plan.labels.are_mixed())
 }
 
-/// Returns the tensors that have the same size for all samples: for each, its field, its element type, and the number
-/// of its dimensions per sample. Some consumers take only such tensors.
 pub(super) fn dense(py: Python<'_>, config: &LoaderConfig) -> PyResult<Vec<(String, &'static str, usize)>> {
     let tensors = raise(py, config.dense_tensors())?.into_iter();
     Ok(tensors.map(|(field, element, dimensions)| (field, element.name(), dimensions)).collect())

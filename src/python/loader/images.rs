@@ -50,7 +50,8 @@ impl ImageLoader {
         fields::optional(this.as_super().pipeline.config())
     }
 
-    /// Whether images are mixed and class numbers are not. Then batches also hold the class numbers of the partners.
+    /// Whether images are mixed but their class numbers are not. Batches then also have the class numbers of the images
+    /// that were mixed in.
     #[getter]
     fn _mixes_hard_labels(this: PyRef<'_, Self>) -> bool {
         fields::mixes_hard_labels(this.as_super().pipeline.config())
@@ -194,7 +195,6 @@ impl ImageLoader {
     }
 }
 
-/// Converts a value to the object that Python's `json` makes of it.
 fn in_python<'py>(py: Python<'py>, value: &impl serde::Serialize) -> PyResult<Bound<'py, PyAny>> {
     let text = serde_json::to_string(value).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
     py.import("json")?.call_method1("loads", (text,))

@@ -37,15 +37,11 @@ pub(super) struct Loader {
     pipeline: SharedPipeline,
     rank: Option<u32>,
     world_size: Option<u32>,
-    /// The split, and whether the loader is for training, for `repr`.
     split: Option<String>,
     train: bool,
-    /// The meeting of the ranks, if nodes share their caches.
     meeting: Option<Arc<PythonMeeting>>,
     cursor: Mutex<Cursor>,
-    /// The failures of the latest iteration.
     failures: Mutex<FailureLog>,
-    /// The concealed damage of the latest iteration.
     concealed: Mutex<ConcealedLog>,
 }
 
@@ -307,13 +303,12 @@ impl Loader {
 }
 
 impl Loader {
-    /// Returns the epoch that an argument gives; without an argument, the attribute `epoch`.
     fn epoch_or_this(&self, argument: Option<&Bound<'_, PyAny>>) -> PyResult<u64> {
         argument.map_or_else(|| Ok(self.epoch()), |epoch| whole_number("epoch", epoch, u64::MAX))
     }
 
-    /// Returns an epoch that was started, or raises the error of starting it. If an exception ended the ranks' meeting,
-    /// that exception is raised unchanged.
+    /// Returns an epoch that was started, or raises the error of starting it. If a Python exception ended the exchange
+    /// of addresses between the ranks (`meeting`), that exception is raised unchanged.
     fn started_or_raise(&self, py: Python<'_>, epoch: crate::Result<Epoch>) -> PyResult<Epoch> {
         let raised = self.meeting.as_ref().and_then(|meeting| meeting.take_raised());
         if let (Err(_), Some(exception)) = (&epoch, raised) {
@@ -324,7 +319,6 @@ impl Loader {
         Ok(epoch)
     }
 
-    /// Opens a loader. `settings` are the keywords from which `arguments` were read.
     fn open(
         py: Python<'_>,
         arguments: LoaderArguments,
@@ -380,7 +374,6 @@ impl Loader {
     }
 }
 
-/// Makes a dict that describes a sample.
 fn named<'py>(
     py: Python<'py>,
     sample: u64,
@@ -415,7 +408,6 @@ fn open_index(py: Python<'_>, roots: Vec<PathBuf>, options: IndexOptions) -> PyR
         let heard = if nap == SIGNAL_CHECK { deliver(py, &notices) } else { Ok(()) };
         if let Err(interrupt) = py.check_signals().and(heard) {
             cancel.store(true, Ordering::Relaxed);
-            // The build was cancelled, so its error is expected.
             let _ = py.detach(|| work.join());
             return Err(interrupt);
         }
@@ -424,7 +416,6 @@ fn open_index(py: Python<'_>, roots: Vec<PathBuf>, options: IndexOptions) -> PyR
     raise(py, opened)
 }
 
-/// Converts a state to Python numbers and strings.
 pub(super) fn as_dict<'py>(py: Python<'py>, state: &State) -> PyResult<Bound<'py, PyAny>> {
     py.import("json")?.call_method1("loads", (state.to_json(),))
 }

@@ -22,8 +22,8 @@ use stream::{RankShare, SampleStream, SavedStates, SourceSpec, StreamSpec, sampl
 #[pyclass(frozen, subclass, module = "foreload")]
 pub(in crate::python) struct StreamEngine {
     stream: Arc<SampleStream>,
-    /// Declared after `stream`, so that the pipeline is dropped last. As the stream's last owner, it drops the stream
-    /// without the GIL, because the threads of Python's sources need the GIL to end.
+    /// Declared after `stream`, because fields are dropped in this order. The pipeline, as the last owner, then drops
+    /// the stream without holding the GIL, which the threads of Python sources need to end.
     pipeline: SharedPipeline,
     place: RankPlace,
     failures: Mutex<FailureLog>,
@@ -184,7 +184,8 @@ impl StreamEngine {
         fields::optional(self.pipeline.config())
     }
 
-    /// Whether images are mixed and class numbers are not. Then batches also hold the class numbers of the partners.
+    /// Whether images are mixed but their class numbers are not. Batches then also have the class numbers of the images
+    /// that were mixed in.
     #[getter]
     fn _mixes_hard_labels(&self) -> bool {
         fields::mixes_hard_labels(self.pipeline.config())

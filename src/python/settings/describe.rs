@@ -24,7 +24,6 @@ impl SignatureOfSettings {
     }
 }
 
-/// Adds the members of an object to its class as properties.
 fn give_attributes(class: &Bound<'_, PyAny>, object: SettingsObject) -> PyResult<()> {
     let py = class.py();
     let property = py.import("builtins")?.getattr("property")?;
@@ -39,7 +38,6 @@ fn give_attributes(class: &Bound<'_, PyAny>, object: SettingsObject) -> PyResult
     Ok(())
 }
 
-/// Sets the docstrings and signatures of the classes of a module.
 pub(in crate::python) fn describe(module: &Bound<'_, PyModule>) -> PyResult<()> {
     for class in SettingsClass::all() {
         let named = module.getattr(class.name())?;

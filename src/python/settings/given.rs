@@ -13,7 +13,6 @@ pub(super) fn from_object(value: &Bound<'_, PyAny>, with_iterables: bool) -> Use
     convert_nested(value, with_iterables, 0)
 }
 
-/// Converts an object that is nested `depth` levels inside another.
 fn convert_nested(value: &Bound<'_, PyAny>, with_iterables: bool, depth: usize) -> UserValue {
     convert(value, with_iterables, depth).unwrap_or_else(|| UserValue::Other(repr_text(value)))
 }
@@ -21,7 +20,6 @@ fn convert_nested(value: &Bound<'_, PyAny>, with_iterables: bool, depth: usize) 
 /// The maximum depth of nesting that is read. No setting nests deeper, but a list that contains itself does.
 const DEEPEST: usize = 8;
 
-/// Returns the `repr` of an object.
 pub(super) fn repr_text(value: &Bound<'_, PyAny>) -> String {
     let kind = || value.get_type().name().map_or_else(|_| "an object".into(), |name| name.to_string());
     value.repr().map_or_else(|_| kind(), |repr| repr.to_string_lossy().into_owned())
@@ -71,7 +69,6 @@ fn convert(value: &Bound<'_, PyAny>, with_iterables: bool, depth: usize) -> Opti
     if let Ok(path) = value.extract::<PathBuf>() {
         return Some(UserValue::Path(path));
     }
-    // Integers and other numbers of any library, such as `fractions.Fraction`.
     if value.hasattr("__index__").unwrap_or(false) {
         return value.extract().ok().map(UserValue::Whole);
     }
@@ -89,7 +86,6 @@ fn list(value: &Bound<'_, PyAny>, with_iterables: bool, depth: usize) -> Option<
     Some(list)
 }
 
-/// Converts a value to a Python object.
 pub(super) fn object<'py>(py: Python<'py>, value: &UserValue) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
         UserValue::Nothing => py.None().into_bound(py),

@@ -14,15 +14,14 @@ use engine::config::{Setting, UserValue};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// Makes the error for a setting, by its name in Python.
 pub(super) fn wrong(name: &str, message: impl std::fmt::Display) -> PyErr {
     ConfigError::new_err(format!("config: {name}: {message}"))
 }
 
-/// Reads a method's argument as an integer up to `largest`.
+/// Reads a method's argument as an integer from 0 to `largest`.
 ///
 /// # Errors
-/// `ConfigError` that names the argument, for anything else.
+/// `ConfigError` that names the argument, if the argument is not an integer in this range.
 pub(super) fn whole_number(name: &str, argument: &Bound<'_, PyAny>, largest: u64) -> PyResult<u64> {
     let value = given::from_object(argument, false);
     let number = if let UserValue::Whole(number) = value { u64::try_from(number).ok() } else { None };
@@ -31,10 +30,8 @@ pub(super) fn whole_number(name: &str, argument: &Bound<'_, PyAny>, largest: u64
         .ok_or_else(|| wrong(name, format!("is {value}, must be a whole number from 0 to {largest}")))
 }
 
-/// A setting, and the user's value for it.
 pub(super) type UserSetting = (&'static Setting, UserValue);
 
-/// Refuses more than `most` positional arguments.
 fn check_count(class: &str, positional: &Bound<'_, PyTuple>, most: usize, how: &str) -> PyResult<()> {
     match positional.len() {
         count if count > most => Err(wrong(
@@ -45,7 +42,6 @@ fn check_count(class: &str, positional: &Bound<'_, PyTuple>, most: usize, how: &
     }
 }
 
-/// Returns the keyword arguments by name.
 fn keywords<'py>(
     given: Option<&Bound<'py, PyDict>>,
 ) -> impl Iterator<Item = PyResult<(String, Bound<'py, PyAny>)>> {

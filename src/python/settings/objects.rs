@@ -8,7 +8,8 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// The content of these classes: the checked values of the members that the user set, in the order of the table.
+/// The content of an instance of such a class: the checked values of the members that the user set, in the order of the
+/// table of settings.
 #[derive(Debug, Clone, PartialEq)]
 struct UserMembers {
     object: SettingsObject,
@@ -68,12 +69,10 @@ impl UserMembers {
         self.given.iter().filter_map(of).collect()
     }
 
-    /// Returns the names and values of the members that the user set.
     fn named(&self) -> impl Iterator<Item = (&'static str, UserValue)> {
         self.settings().into_iter().filter_map(|(setting, value)| Some((setting.member?.name, value)))
     }
 
-    /// Returns the value of a member, or its default.
     fn attribute<'py>(&self, py: Python<'py>, setting: &Setting) -> PyResult<Bound<'py, PyAny>> {
         let found = self.given.iter().find(|(known, _)| *known == setting.name);
         let value =
@@ -86,7 +85,6 @@ impl UserMembers {
         format!("foreload.{}({})", self.object.class(), members.join(", "))
     }
 
-    /// Returns the arguments from which `pickle` and `copy` make the object again.
     fn arguments<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
         let named = PyDict::new(py);
         for (name, value) in self.named() {
@@ -96,16 +94,14 @@ impl UserMembers {
     }
 }
 
-/// The classes differ only in their settings, which come from the table.
+/// The classes differ only in their settings, which come from the table of settings.
 macro_rules! classes {
     ($($(#[doc = $about:literal])+ $class:ident = $row:path;)+) => {
-        /// Adds the classes to a module.
         pub(in crate::python) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
             $(module.add_class::<$class>()?;)+
             Ok(())
         }
 
-        /// Returns the members of an instance of one of the classes.
         fn held<'a>(instance: &'a Bound<'_, PyAny>) -> Option<&'a UserMembers> {
             $(if let Ok(object) = instance.cast::<$class>() {
                 return Some(&object.get().0);
@@ -153,7 +149,6 @@ macro_rules! classes {
 }
 engine::settings_objects!(classes);
 
-/// Returns the value of a member of one of these objects, or its default.
 pub(super) fn attribute<'py>(
     instance: &Bound<'py, PyAny>,
     setting: &'static Setting,
@@ -163,7 +158,6 @@ pub(super) fn attribute<'py>(
     members.attribute(instance.py(), setting)
 }
 
-/// Returns the settings in the value of the keyword `resources`.
 pub(super) fn resources(value: &Bound<'_, PyAny>) -> PyResult<Vec<UserSetting>> {
     if value.is_none() {
         return Ok(Vec::new());
@@ -172,8 +166,8 @@ pub(super) fn resources(value: &Bound<'_, PyAny>) -> PyResult<Vec<UserSetting>> 
     one("resources", value)?.map(|members| members.settings()).ok_or_else(must)
 }
 
-/// Reads the value of a keyword that takes one object or a list: each object becomes a dict of its members under the
-/// name of its class.
+/// Reads the value of a keyword that takes one object or a list of objects. Each object becomes a dict: the name of its
+/// class, and a dict of its members.
 pub(super) fn objects(keyword: &str, value: &Bound<'_, PyAny>) -> PyResult<UserValue> {
     let text = |text: &str| UserValue::Text(text.into());
     let object = |item: &Bound<'_, PyAny>| {
@@ -185,7 +179,7 @@ pub(super) fn objects(keyword: &str, value: &Bound<'_, PyAny>) -> PyResult<UserV
     Ok(UserValue::List(items.iter().map(object).collect::<PyResult<_>>()?))
 }
 
-/// Reads a value as an object; a dict may describe one as in YAML or JSON.
+/// Reads one object: an instance of a class, or a dict that describes it as YAML or JSON would.
 fn one(keyword: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<UserMembers>> {
     if let Some(members) = held(value).filter(|members| members.object.keyword() == keyword) {
         return Ok(Some(members.clone()));
@@ -206,7 +200,6 @@ fn one(keyword: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<UserMembers>>
     UserMembers::new(object, &PyTuple::empty(value.py()), Some(arguments)).map(Some)
 }
 
-/// Returns the items of a list or a tuple.
 fn items<'py>(value: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
     let is_list = value.is_instance_of::<pyo3::types::PyList>() || value.is_instance_of::<PyTuple>();
     is_list.then(|| value.try_iter().ok()?.collect::<PyResult<_>>().ok()).flatten()

@@ -36,15 +36,15 @@ pub(in crate::python) fn read(
     paths(path).map(|paths| LoaderArguments { paths, options, given })
 }
 
-/// The arguments of a loader.
 pub(in crate::python) struct LoaderArguments {
     pub paths: Vec<PathBuf>,
     pub options: LoaderOptions,
-    /// The settings that the options were made from.
+    /// The user's values of the settings from which `options` was made.
     pub given: GivenSettings,
 }
 
-/// Reads the options from keywords. Keywords for which `takes` returns true are not read here.
+/// Reads the options from the keyword arguments `named`. Skips a keyword if `takes` returns true for it, because
+/// `takes` has then read the keyword itself.
 ///
 /// # Errors
 /// The errors of [`read`].
@@ -85,7 +85,6 @@ pub(in crate::python) fn read_named<'py>(
     options(py, loader, &arguments)
 }
 
-/// Converts the value that was passed for a keyword argument.
 fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<UserValue> {
     if setting.objects().next().is_some() {
         return objects(setting.name, value);
@@ -112,7 +111,7 @@ fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<UserValue> 
     };
     let py = value.py();
     let text = py.import(module)?.call_method1(function, (value,)).map_err(|error| {
-        // An exception of an object that is inspected becomes a refusal of the argument. KeyboardInterrupt is passed
+        // If a method of the inspected object raised an exception, refuse the argument instead. Pass KeyboardInterrupt
         // on.
         if error.is_instance_of::<ConfigError>(py) || !error.is_instance_of::<PyException>(py) {
             return error;
@@ -125,8 +124,8 @@ fn value_of(setting: &Setting, value: &Bound<'_, PyAny>) -> PyResult<UserValue> 
     Ok(from_object(&text, false))
 }
 
-/// Refuses a set for a list with a meaningful order, because a set of strings has another order in each process. Views
-/// of the keys of a dict are sets, too.
+/// Refuses a set (or a view of the keys of a dict) if the order of the list matters, because a set of strings has
+/// another order in each process.
 fn refuse_set(setting: &Setting, value: &Bound<'_, PyAny>, what: impl FnOnce() -> String) -> PyResult<()> {
     if !value.is_instance(&value.py().import("collections.abc")?.getattr("Set")?)? {
         return Ok(());
@@ -138,7 +137,6 @@ fn refuse_set(setting: &Setting, value: &Bound<'_, PyAny>, what: impl FnOnce() -
     Err(wrong(setting.name, message))
 }
 
-/// Makes the options from the user's settings. Each setting may occur only once.
 fn options(
     py: Python<'_>,
     loader: LoaderKind,
@@ -150,7 +148,7 @@ fn options(
         if !setting.belongs_to(loader) {
             return Err(wrong(setting.name, unknown_setting(loader, setting.name)));
         }
-        // None counts as not given, for settings that an object may also give.
+        // If an object may also give the setting, None as a keyword means "not given".
         if setting.member.is_some() && *value == UserValue::Nothing {
             continue;
         }
@@ -174,7 +172,7 @@ fn options(
     Ok((options, given))
 }
 
-/// Explains how to write the call, for settings that exist only as members of an object.
+/// Explains how to write the call if all of the settings must be members of an object instead of keywords.
 fn in_its_object(misplaced: &[UserSetting]) -> String {
     let Some(object) = misplaced.first().and_then(|(setting, _)| setting.member).map(|member| member.object)
     else {
@@ -197,7 +195,6 @@ fn in_its_object(misplaced: &[UserSetting]) -> String {
     format!("is now part of {keyword}=: use {keyword}=foreload.{class}({})", arguments.join(", "))
 }
 
-/// Reads one path or several.
 fn paths(path: Option<Bound<'_, PyAny>>) -> PyResult<Vec<PathBuf>> {
     const MUST: &str = "must be the path of a dataset, or a list of several";
     let Some(path) = path else { return Err(wrong("path", format!("is not given, {MUST}"))) };

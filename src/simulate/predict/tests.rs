@@ -116,8 +116,8 @@ fn repeats_are_read_once_and_decoded_each_time() {
     assert_eq!(four.later.slow_bytes, JOB.bytes);
     let two_nodes = predict(&PredictedJob { nodes: 2, ..job }, &MACHINE);
     assert_eq!(two_nodes.later.slow_bytes, JOB.bytes / 2);
-    // A cache that can hold the whole dataset gets a quarter first, then a quarter of the missing samples in each
-    // epoch.
+    // A cache with space for the whole dataset gets a quarter of the samples first, then a quarter of the missing
+    // samples in each epoch.
     let whole = PredictedJob { cache_bytes: JOB.bytes, ..job };
     let hits: Vec<f64> = kept(&whole, 1.0, false).iter().map(|kept| kept.hits).collect();
     for (epoch, hits) in hits.into_iter().enumerate() {
@@ -175,11 +175,11 @@ fn peers_read_the_source_once() {
     // Each node decodes its quarter at 400 MB/s.
     assert_eq!(prediction.later.limit, Limit::Decode);
     close(prediction.later.seconds, 6.25);
-    // The caches hold half as much, so half of each epoch comes from the source, at 200 MB/s.
+    // Caches of half the size hold half of the dataset, so half of each epoch comes from the source, at 200 MB/s.
     let half = predict(&PredictedJob { cache_bytes: fast.cache_bytes / 2, ..fast }, &MACHINE);
     assert_eq!(half.later.slow_bytes, JOB.bytes / 2);
     close(half.later.seconds, 25.0);
-    // Private caches of that size serve only hits on the samples that their own node has kept, which are far fewer.
+    // Private caches of that size hit only samples that their own node has kept.
     let private = predict(&PredictedJob { network: None, ..fast }, &MACHINE);
     assert!(private.later.hits < 0.7 && private.later.slow_bytes > JOB.bytes / 4, "{private:?}");
     assert_eq!(private.held_together, 0.25);
@@ -191,13 +191,12 @@ fn the_network_may_be_the_limit() {
     // A node receives three quarters of its 2.5 GB from other nodes, at 50 MB/s.
     assert_eq!(prediction.later.limit, Limit::Network);
     close(prediction.later.seconds, 37.5);
-    // In the first epoch, the node receives as many bytes to keep.
+    // In the first epoch, the node receives as many bytes from other nodes for its cache.
     close(prediction.first.stages.network, 37.5);
     let local = predict(&PredictedJob { by_locality: true, ..PEERS }, &MACHINE);
     assert_eq!(local.later.limit, Limit::Decode);
-    // Of a batch of 250, a node moves the share 0.4 / √250 of its samples at most.
+    // With a batch of 250, a node moves at most the fraction 0.4 / √250 of its samples.
     assert!((0.015..0.03).contains(&(local.later.stages.network / 50.0)), "{local:?}");
-    // Twice as many nodes have twice the network bandwidth.
     let more = predict(&PredictedJob { nodes: 8, ..PEERS }, &MACHINE);
     close(more.later.seconds, 7.0 / 64.0 * 200.0);
 }

@@ -1,10 +1,10 @@
-//! A reader for samples in compressed blocks, and for samples that are read with their neighbours.
+//! A reader for samples in compressed blocks, and for samples that are read together with their neighbours.
 //!
 //! It wraps another reader. Its threads read each requested block, decompress it if necessary, and copy the samples out
 //! of it. All other requests go to the wrapped reader.
 //!
-//! Threads read blocks by blocking calls, while other threads decompress. That suffices because a block is large, and
-//! takes far longer to decompress than to request.
+//! Threads read blocks by blocking calls, while other threads decompress. Asynchronous reads would gain little, because
+//! a block is large and takes far longer to decompress than to request.
 
 use super::files::Files;
 use super::mixed::MixedReader;
@@ -19,13 +19,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// The maximum number of threads that read and decompress blocks of local files.
 const MAX_THREADS: usize = 4;
 /// The maximum number of threads that read and decompress blocks of files on servers, where each read waits longer.
 pub const MAX_REMOTE_THREADS: usize = 8;
 
-/// Returns the bytes of a block, from the cache of decompressed blocks if it has them. Otherwise this thread reads and
-/// decompresses the block, and the second value is `true`. Adds the number of repeated requests to `again`.
+/// Returns the decompressed bytes of a block. If the cache of decompressed blocks does not have them, this thread reads
+/// and decompresses the block, and the second value is `true`. Adds the number of retried requests to `again`.
 ///
 /// # Errors
 /// The errors of reading; [`Error::Dataset`] for a block that is damaged.
@@ -54,7 +53,7 @@ fn past_block_end(files: &dyn Files, block: &FileBlock) -> Error {
     Error::dataset(files.path(extent.file), message)
 }
 
-/// Reads bytes that are in a block, by blocking calls.
+/// Reads a sample that is in a block, by blocking calls.
 ///
 /// # Errors
 /// The errors of [`unpacked`].
@@ -68,8 +67,8 @@ pub(super) fn read_in_block(files: &dyn Files, block: &FileBlock, extent: Extent
     found
 }
 
-/// Makes a reader that passes extents outside of blocks to `in_file`, and accepts up to `depth` requests for extents in
-/// blocks.
+/// Makes a reader for extents inside and outside of blocks. Extents outside of blocks go to `in_file`. For extents in
+/// blocks, the reader accepts up to `depth` requests.
 ///
 /// # Errors
 /// [`Error::Unavailable`] if the system refuses a thread.
@@ -87,14 +86,13 @@ pub(super) fn unpacking(
 fn is_in_block(files: &dyn Files, request: &mut ReadRequest) -> bool {
     let is_in_block = files.block(request.extent).is_some();
     if !is_in_block && request.extent.length == 0 {
-        // An empty sample needs no bytes, but its offset may be past the end of the file. Offsets there are the
-        // addresses of blocks, so set the offset to 0.
+        // An empty sample needs no bytes. In a file of compressed blocks, offsets are addresses of decompressed bytes,
+        // which can exceed the file's size. So set the offset to 0.
         request.extent.offset = 0;
     }
     is_in_block
 }
 
-/// A message from the block threads to the reading thread.
 enum BlockAnswer {
     Done(Vec<Completion>),
     Woken,
@@ -103,7 +101,6 @@ enum BlockAnswer {
 /// Identifies a block: its file, and the address of its first decompressed byte.
 type BlockStart = (FileId, u64);
 
-/// Reads samples out of blocks, on threads that decompress them.
 struct BlockReader {
     shared: Arc<BlockWork>,
     jobs: Option<Sender<FileBlock>>,
@@ -112,11 +109,9 @@ struct BlockReader {
     depth: usize,
     in_flight: usize,
     threads: usize,
-    /// Disconnected when all threads have ended.
     alive: Receiver<()>,
 }
 
-/// State shared by the threads.
 struct BlockWork {
     files: Arc<dyn Files>,
     /// The waiting requests of each block that is queued or in progress.
@@ -160,7 +155,6 @@ impl BlockReader {
 }
 
 impl BlockWork {
-    /// Answers the requests for a block that have arrived so far.
     fn answer(&self, block: &FileBlock, done: &Sender<BlockAnswer>) {
         if self.closed.load(Relaxed) {
             return;
@@ -190,8 +184,8 @@ impl BlockWork {
         answers.extend(requests.into_iter().map(|request| self.copy(block, &bytes, request)));
         let _ = done.send(BlockAnswer::Done(answers));
         if is_new {
-            // Offer the block to the cache tiers, which may keep its other samples. No request waits for this, because
-            // all requests for the block are answered already.
+            // Offer the block to the cache tiers, which may keep the other samples of the block. All requests for the
+            // block are answered already, so no request waits for this.
             let _ = catch_unwind(AssertUnwindSafe(|| offer(&*self.files, block, &bytes)));
         }
     }
@@ -208,7 +202,6 @@ impl BlockWork {
     }
 }
 
-/// Copies an error, for another sample that failed for the same reason.
 fn again(error: &Error) -> Error {
     match error {
         Error::Dataset { path, message } => Error::Dataset { path: path.clone(), message: message.clone() },

@@ -1,7 +1,7 @@
 //! A reader that fails on purpose: with errors, delays, reordering and cancellation, drawn from a seed.
 //!
-//! It wraps any [`Reader`], so that tests expose the code above it to every fault. Short reads are injected by
-//! `ShortReads` inside the readers instead, so that tests also run the readers' own code that requests the missing
+//! The reader wraps any [`Reader`], so that tests expose the code above it to every fault. It does not shorten reads:
+//! `ShortReads` does that inside the readers, so that tests also run the readers' own code that requests the missing
 //! bytes.
 
 use super::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker};
@@ -19,7 +19,7 @@ pub struct FaultOptions {
     pub errors: u64,
     /// Percentage of requests that end as cancelled (ECANCELED) without reaching the wrapped reader.
     pub cancelled: u64,
-    /// Percentage of answers that are delayed by up to `longest` calls of `wait`, so that later answers overtake them.
+    /// Percentage of answers that are delayed by 1 to `longest` calls of `wait`, so that later answers overtake them.
     pub delayed: u64,
     /// The longest delay of an answer, as a number of calls of `wait`.
     pub longest: u64,
@@ -42,7 +42,7 @@ pub struct FaultReader {
     inner: Box<dyn Reader>,
     options: FaultOptions,
     random: RandomStream,
-    /// Requests in the wrapped reader whose answer is replaced by an error.
+    /// Extents of requests, by token, whose answer will be replaced by an error.
     to_fail: HashMap<u64, Extent>,
     /// Delayed answers, each with the number of the `wait` call that returns it.
     delayed_answers: Vec<(u64, Completion)>,
@@ -68,7 +68,6 @@ impl FaultReader {
         self.delayed_answers.push((self.waits + delay, completion));
     }
 
-    /// Appends each answer whose wait has come to `out`, in a random order.
     fn release(&mut self, out: &mut Vec<Completion>) {
         let mut due: Vec<_> = self.delayed_answers.extract_if(.., |(due, _)| *due <= self.waits).collect();
         while !due.is_empty() {
@@ -78,14 +77,13 @@ impl FaultReader {
     }
 }
 
-/// Returns the error of an injected fault. The error names the file by number, because only the wrapped reader knows
-/// the path.
+/// Returns the error of an injected fault. The error has the number of the file instead of the path, which only the
+/// wrapped reader knows.
 fn fault(extent: Extent, error: i32) -> Error {
     let what = format!("(injected) read {} bytes at {} of", extent.length, extent.offset);
     Error::io(what, format!("file {}", extent.file.0), std::io::Error::from_raw_os_error(error))
 }
 
-/// Turns the answer to a read of `extent` into an I/O error.
 fn into_failure(answer: Completion, extent: Extent) -> Completion {
     let slot = answer.result.map_or(answer.slot, Filled::into_slot);
     Completion::failed(answer.token, fault(extent, libc::EIO), slot)
@@ -120,11 +118,11 @@ impl Reader for FaultReader {
             if self.inner.in_flight() > 0 && earliest.is_none_or(|due| due > self.waits) {
                 self.inner.wait(&mut arrived)?;
                 if arrived.is_empty() {
-                    // The waker was called.
                     break;
                 }
             } else if let Some(due) = earliest {
-                // No answer can arrive before the next delayed answer: skip to the number of the wait that returns it.
+                // No answer can arrive before the next delayed answer. So skip to the call of `wait` in which that
+                // answer is due.
                 self.waits = self.waits.max(due);
             }
             for completion in arrived {

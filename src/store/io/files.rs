@@ -1,5 +1,5 @@
-//! Files as readers see them: paths and stamps, how to open a file, the check for changes, and the shards that stay
-//! open.
+//! What readers know about files: paths and stamps, how to open a file, the check for changes, and the table of open
+//! shards.
 
 use base::error::{Error, Result};
 use base::slot::PAGE;
@@ -19,10 +19,10 @@ use std::time::Instant;
 pub trait Files: Send + Sync {
     /// Returns the full path of a file.
     fn path(&self, file: FileId) -> PathBuf;
-    /// Returns the stamp that a shard must have; `None` for a file that is one sample.
+    /// Returns the stamp (size, times and inode) that a shard must have; `None` for a file that is one sample.
     fn stamp(&self, file: FileId) -> Option<Stamp>;
-    /// Reports that a shard's stamp differs from the one that [`Files::stamp`] gave; `difference` describes how. If the
-    /// shard still holds the same samples, `stamp` returns the new stamp from now on.
+    /// Is called when a shard's stamp differs from the one that [`Files::stamp`] returned; `difference` describes how.
+    /// If the shard still holds the same samples, succeeds, and `stamp` returns the new stamp from now on.
     ///
     /// # Errors
     /// [`Error::DatasetChanged`] if the shard holds other samples.
@@ -33,8 +33,8 @@ pub trait Files: Send + Sync {
     fn remote(&self, _file: FileId) -> Option<RemoteFile> {
         None
     }
-    /// Returns the block to read an extent with: a compressed block, or a block of neighbouring samples. `None` if the
-    /// extent is read alone.
+    /// Returns the block with which an extent is read: a compressed block, or a block of neighbouring samples. `None`
+    /// if the extent is read alone.
     fn block(&self, _extent: Extent) -> Option<FileBlock> {
         None
     }
@@ -42,17 +42,17 @@ pub trait Files: Send + Sync {
     fn unpacked(&self) -> Option<&BlockCache> {
         None
     }
-    /// Returns whether shards never change while they exist. If so, their stamps are not compared after each read.
+    /// Returns whether shards never change while they exist. If so, readers do not check their stamps after each read.
     fn never_change(&self) -> bool {
         false
     }
-    /// Returns whether a shard will never be requested again. Readers then close it, because an open file keeps its
-    /// bytes on the drive.
+    /// Returns whether a shard will never be requested again. Readers then close it, because a deleted file takes up
+    /// space on the drive until it is closed.
     fn is_gone(&self, _file: FileId) -> bool {
         false
     }
-    /// Returns the number of shards that will never be requested again. Readers that keep shards open look for such
-    /// shards when this number changes.
+    /// Returns the number of shards for which [`Files::is_gone`] is true. Readers that keep shards open search for
+    /// shards to close when this number changes.
     fn gone(&self) -> u64 {
         0
     }
@@ -60,9 +60,7 @@ pub trait Files: Send + Sync {
 
 /// A file on a server.
 pub struct RemoteFile {
-    /// Prepares the requests.
     pub(super) ranges: Arc<dyn RangeSource>,
-    /// The file's name on the server.
     pub(super) name: Vec<u8>,
 }
 
@@ -87,12 +85,10 @@ impl Files for DatasetIndex {
     }
 }
 
-/// The flags that one file is opened with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OpenMode {
-    /// Whether the file is opened with O_DIRECT, which bypasses the page cache.
     pub direct: bool,
-    /// Whether the file is opened with O_NOATIME: a first pass over a million files must not dirty a million inodes.
+    /// O_NOATIME: a first pass over a million files must not dirty a million inodes.
     pub noatime: bool,
 }
 
@@ -104,16 +100,14 @@ impl OpenMode {
         flags
     }
 
-    /// Returns the number of bytes that offsets and lengths of reads must be multiples of.
     pub(super) fn alignment(self) -> usize {
         if self.direct { PAGE } else { 1 }
     }
 }
 
-/// The mode that files are opened in.
-///
-/// If the system refuses O_DIRECT or O_NOATIME for a file, later files are opened without it. A dataset is assumed to
-/// be on one mount, so that the refusal costs one attempt and not one for every file.
+/// The modes in which files are opened: with O_DIRECT and O_NOATIME, until the system refuses one of the flags for a
+/// file. Later files are then opened without that flag. A dataset is assumed to be on one mount, so that a refusal
+/// costs one failed attempt per dataset instead of one per file.
 pub(super) struct OpenPolicy {
     direct: AtomicBool,
     noatime: AtomicBool,
@@ -129,7 +123,7 @@ impl OpenPolicy {
         OpenMode { direct: self.direct.load(Relaxed), noatime: self.noatime.load(Relaxed) }
     }
 
-    /// Returns the weaker mode to retry with after `mode` failed; `None` if no weaker mode can help.
+    /// Returns the mode without one of the flags, to retry with after `mode` failed; `None` if that cannot help.
     pub(super) fn weaker(&self, mode: OpenMode, failure: &ReadFailure) -> Option<OpenMode> {
         let (ReadFailure::Open(error) | ReadFailure::Read(error)) = failure else { return None };
         match *error {
@@ -142,9 +136,9 @@ impl OpenPolicy {
         }
     }
 
-    /// Records that a file was read in `mode`, so that later files skip the flags that the system refused. Must not be
-    /// called for a file that fails in the weaker mode too: a directory refuses O_DIRECT, but files next to it may
-    /// accept the flag.
+    /// Records that a file was read in `mode`, so that later files skip the flags that the system refused. Must be
+    /// called only after a successful read: a directory, for example, refuses O_DIRECT, but the files next to it may
+    /// accept it.
     pub(super) fn worked(&self, mode: OpenMode) {
         if !mode.direct {
             self.direct.store(false, Relaxed);
@@ -155,7 +149,6 @@ impl OpenPolicy {
     }
 }
 
-/// Why a file could not be read: the system's error, or a change of the file.
 #[derive(Debug)]
 pub(super) enum ReadFailure {
     Open(Errno),
@@ -174,7 +167,7 @@ impl From<Error> for ReadFailure {
 }
 
 impl ReadFailure {
-    /// Copies the failure, for another read that failed for the same reason.
+    /// Copies the failure, because one cause can make several reads fail.
     pub(super) fn again(&self) -> Self {
         match self {
             Self::Open(error) => Self::Open(*error),
@@ -188,8 +181,8 @@ impl ReadFailure {
         }
     }
 
-    /// Returns the error of reading `extent` of the file at `path`. The error names the setting to change, if there is
-    /// one.
+    /// Returns the error of reading `extent` of the file at `path`. If a limit or setting can prevent the error, the
+    /// message names it.
     pub(super) fn into_error(self, path: &Path, extent: Extent) -> Error {
         match self {
             Self::Open(error) => {
@@ -217,71 +210,66 @@ impl ReadFailure {
     }
 }
 
-/// Opens `path` as `mode` says.
 pub(super) fn open_file(path: &Path, mode: OpenMode) -> Result<OwnedFd, ReadFailure> {
     rustix::io::retry_on_intr(|| rustix::fs::open(path, mode.flags(), Permissions::empty()))
         .map_err(ReadFailure::Open)
 }
 
-/// The flags of a stat after a read. On a network file system, the client's attribute cache may answer such a stat.
+/// DONT_SYNC: on a network file system, the attribute cache of the client may answer a stat after a read.
 const STAT_AFTER_READ: AtFlags = AtFlags::STATX_DONT_SYNC;
 
 /// One attempt to read a file that is one sample, with all bytes from one version.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReadAttempt {
     begun: Instant,
-    /// The file's stamp before the read; `None` if it was not taken.
     before: Option<Stamp>,
     is_last: bool,
 }
 
 impl ReadAttempt {
-    /// Begins an attempt, after `former` earlier attempts.
     pub(super) fn begin(former: u8) -> Self {
         Self { begun: Instant::now(), before: None, is_last: former >= MAX_RESTARTS }
     }
 
-    /// Begins an attempt on an open file, and takes the file's stamp before the read. Comparing the stamp with a stamp
-    /// after the read detects a change even if the clocks of a file server and of this machine disagree.
+    /// Begins an attempt on an open file, and takes the file's stamp before the read. Comparing this stamp with the
+    /// stamp after the read detects a change even if the clocks of a file server and of this machine disagree.
     pub(super) fn of_open(fd: &OwnedFd, former: u8) -> Self {
         Self { before: stat_after_read(fd), ..Self::begin(former) }
     }
 
-    /// Checks the open file after its read, like [`ReadAttempt::check_path`].
     pub(super) fn check_open(self, fd: &OwnedFd) -> Result<(), ReadFailure> {
         self.check(stat_after_read(fd))
     }
 
-    /// Checks the file at `path` after its read. If the file's last change is earlier than the attempt, all bytes are
-    /// of one version. Otherwise the bytes may be of two versions, and the file must be read again.
+    /// Checks the file at `path` after its read. If the file last changed before the attempt began, all bytes are of
+    /// one version. Otherwise the bytes may be of two versions, and the file must be read again.
     pub(super) fn check_path(self, path: &CStr) -> Result<(), ReadFailure> {
         let found = rustix::fs::statx(CWD, path, STAT_AFTER_READ, StatxFlags::BASIC_STATS);
         self.check(found.ok().map(|found| Stamp::of_statx(&found)))
     }
 
     fn check(self, found: Option<Stamp>) -> Result<(), ReadFailure> {
-        // The read succeeded even if the file was removed after it, or if this process may not stat the file.
+        // If the file was removed since, or this process may not stat it, the read still counts as successful.
         let Some(found) = found else { return Ok(()) };
         let same = self.before.is_none_or(|before| before == found);
         if same && !found.changed_within(self.begun.elapsed() + TICK) {
             return Ok(());
         }
         if !self.is_last && found.changed_within(TICK) {
-            // After this pause, all bytes of the next read are of one version, unless writing continues.
+            // A change within one tick of the clock cannot be ordered before or after a read. After this pause the next
+            // read sees one version, unless writing continues.
             std::thread::sleep(TICK);
         }
         Err(ReadFailure::WrittenDuringRead)
     }
 }
 
-/// Returns the stamp of an open file that has just been read.
 fn stat_after_read(fd: &OwnedFd) -> Option<Stamp> {
     let flags = AtFlags::EMPTY_PATH | STAT_AFTER_READ;
     let found = rustix::fs::statx(fd, c"", flags, StatxFlags::BASIC_STATS).ok()?;
     Some(Stamp::of_statx(&found))
 }
 
-/// An open shard whose stamp matches the index.
 pub(super) struct OpenShard {
     pub fd: OwnedFd,
     pub mode: OpenMode,
@@ -289,12 +277,12 @@ pub(super) struct OpenShard {
 }
 
 impl OpenShard {
-    /// Opens and checks the shard at `path`.
     pub(super) fn open(path: &Path, stamp: Stamp, mode: OpenMode) -> Result<Self, ReadFailure> {
         Self::check(open_file(path, mode)?, mode, path, stamp)
     }
 
-    /// Checks the `stamp` of an opened shard, and that slots are aligned well enough for O_DIRECT.
+    /// Checks that an opened shard has the expected `stamp`, and for O_DIRECT, that the alignment of slots is
+    /// sufficient.
     pub(super) fn check(fd: OwnedFd, mode: OpenMode, path: &Path, stamp: Stamp) -> Result<Self, ReadFailure> {
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
         let found = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, wanted)
@@ -306,13 +294,14 @@ impl OpenShard {
             return Err(ReadFailure::Open(Errno::INVAL));
         }
         if !mode.direct {
-            // Samples are read in random order: read-ahead would only fetch unwanted neighbours.
+            // Samples are read in random order, so read-ahead would only fetch bytes that are not needed.
             let _ = rustix::fs::fadvise(&fd, 0, None, Advice::Random);
         }
         Ok(Self { fd, mode, stamp })
     }
 
-    /// Checks the open shard after a read, so that bytes of a shard that was overwritten during the read are rejected.
+    /// Checks the stamp of the shard again, after a read: bytes of a shard that was overwritten during the read are
+    /// rejected.
     pub(super) fn check_again(&self) -> Result<(), ReadFailure> {
         let flags = AtFlags::EMPTY_PATH | STAT_AFTER_READ;
         let found =
@@ -322,14 +311,13 @@ impl OpenShard {
             .map_or(Ok(()), |message| Err(ReadFailure::VersionChanged(message)))
     }
 
-    /// Returns whether the open shard can be used for reads in `mode`.
     pub(super) fn serves(&self, mode: OpenMode) -> bool {
         mode.direct || !self.mode.direct
     }
 }
 
-/// Returns whether slots, which are aligned to [`PAGE`], meet the alignments that STATX_DIOALIGN reports. Zero means
-/// that the kernel reports no alignment.
+/// Returns whether slots, which are aligned to [`PAGE`], meet the alignments that STATX_DIOALIGN reports. An alignment
+/// of zero means that the kernel reports none.
 pub(super) fn dio_fits(memory: u32, offset: u32) -> bool {
     let fits = |alignment: u32| alignment == 0 || (PAGE as u32).is_multiple_of(alignment);
     fits(memory) && fits(offset)
@@ -338,8 +326,8 @@ pub(super) fn dio_fits(memory: u32, offset: u32) -> bool {
 /// The maximum number of times that a read starts over because its file changed during the read.
 pub const MAX_RESTARTS: u8 = 3;
 
-/// The shards that are kept open; the least recently used one is closed first. A shard in use stays open until its last
-/// read is over, because readers hold it by `Arc`.
+/// The table of open shards. When it is full, the least recently used shard is removed. Readers hold a shard by `Arc`,
+/// so the shard stays open until its last read is over.
 pub(super) struct OpenShards {
     capacity: usize,
     clock: u64,
@@ -348,12 +336,12 @@ pub(super) struct OpenShards {
     shards: HashMap<FileId, (u64, Arc<ShardCell>)>,
 }
 
-/// One shard's entry in the table. The first thread that locks it opens the shard.
+/// An entry of the table of open shards. The first thread that locks the entry opens the shard.
 pub(super) type ShardCell = Mutex<Option<Arc<OpenShard>>>;
 
 impl OpenShards {
-    /// Makes a table of at most 4096 shards, and at most a quarter of the process's limit on open files. Up to three
-    /// readers have such a table: the readers of the source, of the cache and of staging.
+    /// Makes a table of at most 4096 shards, and at most a quarter of the process's limit on open files, because up to
+    /// three readers (of the source, the cache and staging) have such a table.
     pub(super) fn new() -> Self {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         Self::with_capacity(limit.map_or(4096, |files| (files / 4).clamp(1, 4096) as usize))
@@ -363,13 +351,12 @@ impl OpenShards {
         Self { capacity, clock: 0, gone: 0, shards: HashMap::new() }
     }
 
-    /// Removes `file` from the table. The file is closed after its last read, and the next read opens it again.
     pub(super) fn forget(&mut self, file: FileId) {
         self.shards.remove(&file);
     }
 
-    /// Returns the entry of `file`. A new entry may close the least recently used shard. Shards that will never be
-    /// requested again are closed first.
+    /// Returns the entry of `file`. First removes shards that will never be requested again. If the table is full, a
+    /// new entry replaces the least recently used shard.
     pub(super) fn cell(&mut self, file: FileId, files: &dyn Files) -> Arc<ShardCell> {
         self.clock += 1;
         let gone = files.gone();
@@ -386,7 +373,7 @@ impl OpenShards {
         {
             self.shards.remove(&oldest);
         }
-        // The file will never be requested again: open it for this read only.
+        // The file will never be requested again, so do not keep it open after this read.
         if files.is_gone(file) {
             return Arc::default();
         }
@@ -424,7 +411,6 @@ mod tests {
         assert_eq!(left, [0, 1, 2, 9, 10, 11]);
     }
 
-    /// Files for tests. The set has the files that will never be requested again.
     #[derive(Default)]
     struct Evicted(Mutex<HashSet<u32>>);
 

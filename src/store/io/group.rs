@@ -1,8 +1,8 @@
 //! Waiting for several readers at once, on one thread.
 //!
-//! An io_uring ring delivers answers (completions) only to the thread that drives it, and a wait for one reader does
-//! not notice answers of another reader. So the thread waits for one reader. Every other reader gets a waker that
-//! interrupts this wait at its first answer.
+//! An io_uring ring delivers completions only to the thread that drives it, and a wait for one reader does not notice
+//! completions of another reader. So the thread waits for one reader, and every other reader interrupts this wait
+//! through a waker when its first completion arrives.
 
 use super::{Completion, ReadRequest, Reader, Waker};
 use base::error::Result;
@@ -11,10 +11,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// A reader that another thread drives: its answers arrive while the caller does something else.
 pub trait ListeningReader: Reader {
-    /// Arms the reader's waker: the next answer calls it. Returns `false` if answers are already available.
+    /// Requests that the next completion calls the reader's waker. Returns `false` if completions are already
+    /// available.
     fn listen(&mut self) -> bool;
 
-    /// Appends the available answers to `out`, without waiting.
+    /// Appends the available completions to `out`, without waiting.
     ///
     /// # Errors
     /// The error that ended the reader.
@@ -23,9 +24,9 @@ pub trait ListeningReader: Reader {
 
 /// A reader of the group.
 pub enum GroupedReader {
-    /// Driven by the thread that waits for the group. There can be at most one such reader.
+    /// A reader that the thread that waits for the group must drive. A group can have at most one.
     Waiting(Box<dyn Reader>),
-    /// Driven by another thread.
+    /// A reader that another thread drives.
     Listening(Box<dyn ListeningReader>),
 }
 
@@ -45,7 +46,7 @@ impl GroupedReader {
     }
 }
 
-/// Wakes the group's thread, no matter which of the readers it waits for.
+/// Wakes the thread that waits for the group, in whichever reader it waits.
 #[derive(Default)]
 pub struct GroupWaker {
     wakers: RwLock<Vec<Waker>>,
@@ -57,7 +58,7 @@ impl GroupWaker {
         *self.wakers.write().unwrap_or_else(PoisonError::into_inner) = wakers;
     }
 
-    /// Returns the waker that a listening reader of the group calls on its first answer.
+    /// Returns the waker that a [`GroupedReader::Listening`] reader calls when its first completion arrives.
     pub fn waker(self: &Arc<Self>) -> Waker {
         let group_waker = self.clone();
         Waker(Arc::new(move || {
@@ -77,7 +78,7 @@ pub struct ReaderGroup {
 }
 
 impl ReaderGroup {
-    /// Makes a group. Its listening readers must call the waker of `group_waker`.
+    /// Makes a group. Each [`GroupedReader::Listening`] reader must have been opened with the waker of `group_waker`.
     pub fn new(readers: Vec<GroupedReader>, group_waker: Arc<GroupWaker>) -> Self {
         group_waker.set(readers.iter().map(|reader| reader.reader().waker()).collect());
         Self { readers, group_waker }
@@ -98,8 +99,8 @@ impl ReaderGroup {
         self.readers.iter().map(|reader| reader.reader().in_flight()).sum()
     }
 
-    /// Waits for the first answer, and appends all available answers to `out`, each with the index of its reader.
-    /// Returns at once if `ready` says that something else is available. Returns no answers if a waker was called.
+    /// Waits for the first completion, and appends all available completions to `out`, each with the index of its
+    /// reader. Does not block if `ready` is true (the caller has other work). Appends nothing if a waker was called.
     ///
     /// # Errors
     /// The errors of any reader.
@@ -118,8 +119,8 @@ impl ReaderGroup {
             }
         }
         if ready {
-            // With its waker called, the reader submits queued requests and returns available answers, but does not
-            // block.
+            // A called waker keeps the reader's `wait` from blocking: it only submits queued requests and returns
+            // available completions.
             (self.readers[waits_for].reader().waker().0)();
         }
         let mut arrived = Vec::new();
@@ -137,15 +138,15 @@ impl ReaderGroup {
         Ok(())
     }
 
-    /// Makes a wait for any reader return soon.
+    /// Returns a waker that makes a wait for any of the readers return soon.
     pub fn waker(&self) -> Waker {
         let wakers: Vec<Waker> = self.readers.iter().map(|reader| reader.reader().waker()).collect();
         Waker(Arc::new(move || wakers.iter().for_each(|waker| (waker.0)())))
     }
 }
 
-/// Clears the list of wakers. Otherwise a reader that holds the group's waker, while the group's waker holds the
-/// reader's waker, would be a cycle of references.
+/// Breaks the cycle of references between a reader, which holds the group's waker, and the group's waker, which holds
+/// the reader's waker.
 impl Drop for ReaderGroup {
     fn drop(&mut self) {
         self.group_waker.set(Vec::new());

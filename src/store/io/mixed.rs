@@ -1,5 +1,5 @@
-//! Two readers as one, each for the requests that suit it. It is used for datasets that are partly on file systems and
-//! partly on servers, and for samples that are partly in compressed blocks.
+//! Combines two readers into one. Each request goes to the reader that suits it. Used for datasets that are partly on
+//! file systems and partly on servers, and for samples that are partly in compressed blocks.
 
 use super::files::Files;
 use super::group::{GroupWaker, GroupedReader, ReaderGroup};
@@ -9,14 +9,12 @@ use super::{Completion, ReadRequest, ReadStats, Reader, Waker};
 use base::error::Result;
 use std::sync::Arc;
 
-/// The indices of the readers in their group.
 const FIRST: usize = 0;
 const SECOND: usize = 1;
 
-/// Returns whether a request is for the second reader. May rewrite the request for the reader that gets it.
+/// Returns whether a request is for the second reader. May change the request before the reader gets it.
 type IsForSecond = fn(&dyn Files, &mut ReadRequest) -> bool;
 
-/// Two readers as one.
 pub(super) struct MixedReader {
     files: Arc<dyn Files>,
     is_for_second: IsForSecond,
@@ -25,8 +23,8 @@ pub(super) struct MixedReader {
 }
 
 impl MixedReader {
-    /// Makes a reader that sends a request to the second reader if `is_for_second` says so, else to `first`. `open`
-    /// makes the second reader, on a thread named `thread`.
+    /// Makes a reader that sends a request to the second reader if `is_for_second` returns true, and to `first`
+    /// otherwise. `open` makes the second reader, which runs on a thread named `thread`.
     ///
     /// # Errors
     /// [`base::error::Error::Unavailable`] if the system refuses a thread, and the errors of `open`.
@@ -58,7 +56,7 @@ impl MixedReader {
 }
 
 impl Reader for MixedReader {
-    /// Returns how many requests the fuller of the two readers accepts, because the next request may be for either.
+    /// Returns the smaller capacity of the two readers, because the next request may be for either.
     fn room(&self) -> usize {
         self.group.get(FIRST).room().min(self.group.get(SECOND).room())
     }

@@ -61,14 +61,13 @@ pub struct ReadRequest {
     pub extent: Extent,
     /// The slot to read into, with space for at least `extent.length` bytes.
     pub slot: Slot,
-    /// The version of the source file, if known. A copy must be of this version: another node that keeps a copy
-    /// compares the two versions.
+    /// The version of the source file, if known. If another node has a cached copy, the copy is used only if it is of
+    /// this version.
     pub version: Option<FileVersion>,
-    /// The parts of the extent that are needed; `None` if the whole extent is. Readers may read the whole extent
-    /// nevertheless.
+    /// The parts of the extent that are needed; `None` for the whole extent. A reader may read the whole extent anyway.
     pub parts: Option<WantedBytes>,
-    /// The header summary (`header_summary`) by which the parts were chosen, if known. A reader of a cached copy
-    /// compares it with the copy's own summary, because a copy in another storage format has other parts.
+    /// The summary of the sample's header by which `parts` were chosen, if known. A reader of a cached copy compares it
+    /// with the summary of the copy, because the parts of a copy in another storage format are at other offsets.
     pub chosen_by: Option<SummarizedBytes>,
 }
 
@@ -78,7 +77,7 @@ impl ReadRequest {
         Self { token, extent, slot, version: None, parts: None, chosen_by: None }
     }
 
-    /// Returns the number of bytes up to the end of the wanted parts.
+    /// Returns the number of bytes from the start of the extent to the end of the wanted parts.
     pub fn wanted(&self) -> u32 {
         self.parts.map_or(self.extent.length, |parts| parts.end.min(self.extent.length))
     }
@@ -90,13 +89,12 @@ pub struct Completion {
     pub token: u64,
     /// The slot with exactly `extent.length` bytes, or the error.
     pub result: Result<Filled>,
-    /// The slot of a failed read, for an attempt with another source. `None` if the reader could not hand the slot
-    /// back; the slot then returns to its pool on its own.
+    /// The slot of a failed read, for an attempt with another source. `None` if the reader cannot hand the slot back;
+    /// the slot then returns to its pool when it is dropped.
     pub slot: Option<Slot>,
-    /// The tier that the bytes came from.
+    /// The storage tier from which the bytes came.
     pub tier: TierName,
-    /// The version of the source file that the bytes come from, if the tier's reader receives the version with the
-    /// bytes.
+    /// The version of the source file, if the tier's reader receives it together with the bytes.
     pub version: Option<FileVersion>,
 }
 
@@ -106,7 +104,7 @@ impl Completion {
         Self { token, result: Ok(filled), slot: None, tier: TierName::SOURCE, version: None }
     }
 
-    /// Makes a completion that failed. `slot` is the request's slot; `None` if the reader cannot hand it back.
+    /// Makes a completion that failed. `slot` is the request's slot, or `None` if the reader cannot hand it back.
     pub fn failed(token: u64, error: Error, slot: impl Into<Option<Slot>>) -> Self {
         Self { token, result: Err(error), slot: slot.into(), tier: TierName::SOURCE, version: None }
     }
@@ -119,8 +117,8 @@ impl Completion {
 
 /// A slot whose bytes have arrived. It dereferences to the extent's bytes. Clones share the bytes.
 ///
-/// If only parts were read, [`Filled::in_parts`] returns them and dereferencing panics. So old contents of the slot are
-/// never used as a sample's bytes.
+/// If only parts of the extent were read, dereferencing panics, so that old contents of the slot are never used as a
+/// sample's bytes. [`Filled::in_parts`] returns the parts.
 #[derive(Clone)]
 pub struct Filled {
     slot: Arc<Slot>,
@@ -132,19 +130,19 @@ impl Filled {
     /// Wraps a slot in which the range `data` has arrived.
     ///
     /// # Panics
-    /// Panics when the slot has no room for `data`.
+    /// Panics if `data` exceeds the slot.
     pub fn new(slot: Slot, data: Range<usize>) -> Self {
         assert!(data.start <= data.end && data.end <= slot.capacity(), "{data:?} of a slot");
         Self { slot: Arc::new(slot), data, parts: None }
     }
 
-    /// Returns the extent's bytes, and which parts of them were read; `None` if all were. Bytes outside these parts are
-    /// undefined.
+    /// Returns the extent's bytes, and the parts of them that were read (`None` if all were read). Bytes outside these
+    /// parts are undefined.
     pub fn in_parts(&self) -> (&[u8], Option<WantedBytes>) {
         (&self.slot.bytes()[self.data.clone()], self.parts)
     }
 
-    /// Returns the number of the extent's bytes that have arrived.
+    /// Returns the number of the extent's bytes that were read.
     pub fn arrived(&self) -> usize {
         self.parts.map_or(self.data.len(), |parts| parts.bytes() as usize)
     }
@@ -152,7 +150,7 @@ impl Filled {
     /// Returns the slot, narrowed to `range` of the bytes that have arrived.
     ///
     /// # Panics
-    /// Panics when fewer bytes have arrived, or only parts of them.
+    /// Panics if `range` exceeds the bytes that have arrived, or if only parts of the extent were read.
     pub fn narrowed(self, range: Range<usize>) -> Self {
         assert!(self.parts.is_none(), "{PARTS_ALONE}");
         let data = self.data.start + range.start..self.data.start + range.end;
@@ -164,15 +162,15 @@ impl Filled {
         Self { data, ..self }
     }
 
-    /// Returns the number of bytes that fit into the slot.
+    /// Returns the capacity of the slot in bytes.
     pub fn room(&self) -> usize {
         self.slot.capacity()
     }
 
-    /// Returns the slot, with its bytes replaced by `bytes`.
+    /// Returns the slot with `bytes` instead of the bytes that arrived.
     ///
     /// # Panics
-    /// Panics when `bytes` are more than its [`Filled::room`], or a clone shares the slot.
+    /// Panics if `bytes` do not fit into the slot ([`Filled::room`]), or if a clone shares the slot.
     pub fn replaced(mut self, bytes: &[u8]) -> Self {
         let last_start = self.room().checked_sub(bytes.len()).expect("a slot with room for the bytes");
         let start = self.data.start.min(last_start);
@@ -180,7 +178,7 @@ impl Filled {
         Self { data: start..start + bytes.len(), parts: None, ..self }
     }
 
-    /// Returns the slot without its bytes, for another read; `None` while a clone shares it.
+    /// Returns the slot for another read; `None` while a clone shares it.
     pub fn into_slot(self) -> Option<Slot> {
         Arc::into_inner(self.slot)
     }
@@ -188,7 +186,7 @@ impl Filled {
     /// Returns a pointer to the extent's first byte.
     ///
     /// # Panics
-    /// Panics when a clone shares the bytes, or only parts of them were read.
+    /// Panics if a clone shares the bytes, or if only parts of the extent were read.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         assert!(self.parts.is_none(), "{PARTS_ALONE}");
         let data = self.data.clone();
@@ -214,7 +212,6 @@ impl AsRef<[u8]> for Filled {
     }
 }
 
-/// The panic message for a caller that uses parts of a sample as the whole sample.
 const PARTS_ALONE: &str = "the whole sample is needed, but only parts of it were read";
 
 /// Counters since the reader was made.
@@ -222,7 +219,7 @@ const PARTS_ALONE: &str = "the whole sample is needed, but only parts of it were
 pub struct ReadStats {
     /// The bytes that arrived.
     pub bytes: u64,
-    /// The bytes that were not read, because only parts of their samples were wanted.
+    /// The bytes of samples that were not read, because only parts of the samples were wanted.
     pub skipped: u64,
     /// The number of reads submitted to the system, including resubmitted short reads.
     pub reads: u64,
@@ -267,7 +264,7 @@ impl ReadStats {
     }
 }
 
-/// A reader with many reads in flight, driven by one thread.
+/// A reader with many reads in flight. One thread calls it.
 pub trait Reader: Send {
     /// Returns how many more requests may be submitted before some complete.
     fn room(&self) -> usize;
@@ -275,14 +272,14 @@ pub trait Reader: Send {
     fn in_flight(&self) -> usize;
     /// Queues a read. May defer the system call to the next `wait`.
     fn submit(&mut self, request: ReadRequest);
-    /// Submits queued reads and appends completions to `out`. Blocks until at least one is available, the [`Waker`] is
+    /// Submits queued reads and appends completions to `out`. Blocks until a completion is available, the [`Waker`] is
     /// called, or nothing is in flight.
     fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()>;
-    /// Makes a `wait` in this or another thread return soon.
+    /// Returns a waker: calling it from any thread makes the current or next `wait` return soon.
     fn waker(&self) -> Waker;
     /// Returns the counters so far.
     fn stats(&self) -> ReadStats;
-    /// Describes how it reads: "io_uring, O_DIRECT, registered buffers".
+    /// Describes how the reader reads, for example "io_uring, O_DIRECT, registered buffers".
     fn describe(&self) -> String;
 }
 
@@ -290,13 +287,13 @@ pub trait Reader: Send {
 #[derive(Clone)]
 pub struct Waker(pub Arc<dyn Fn() + Send + Sync>);
 
-/// How to read files, as the user chooses (`io=`).
+/// The interface that reads files (`io=`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum IoChoice {
-    /// io_uring if its self-test passes, else threads. The file system decides between direct and buffered reads.
+    /// io_uring if a test read succeeds, else threads.
     #[default]
     Auto,
-    /// io_uring, or an error.
+    /// io_uring. Opening a reader fails if the system refuses io_uring.
     Uring,
     /// Threads with pread.
     Pread,
@@ -304,19 +301,19 @@ pub enum IoChoice {
 
 named!(IoChoice: "auto" => Auto, "io_uring" => Uring, "pread" => Pread);
 
-/// Whether to bypass the page cache (`direct=`).
+/// Whether reads bypass the page cache (`direct=`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Direct {
-    /// Chosen by the file system, the data's size and the available memory.
+    /// Decided by the file system, the size of the dataset and the available memory.
     #[default]
     Auto,
-    /// O_DIRECT, or an error where the file system refuses it.
+    /// O_DIRECT. Opening a reader fails if the file system refuses O_DIRECT.
     On,
-    /// Through the page cache.
+    /// Buffered reads, through the page cache.
     Off,
 }
 
 named!(Direct: "auto" => Auto, "on" => On, "off" => Off);
 
-/// How long dropping a reader waits for reads in flight.
+/// How long a dropped reader waits for reads in flight.
 pub const DROP_LIMIT: Duration = Duration::from_millis(800);

@@ -7,7 +7,6 @@ use data::dataset::{BlockCache, DatasetIndex, Extent, FileBlock, FileId, Neighbo
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The files of a dataset, with its blocks of neighbouring samples.
 pub(super) struct NeighbourFiles {
     index: Arc<DatasetIndex>,
     neighbour_blocks: Arc<NeighbourBlocks>,

@@ -18,11 +18,11 @@ use data::dataset::{DatasetIndex, Extent, FileId, NeighbourBlocks, Stamp};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The maximum number of bytes of a compressed block that the self-test reads. The limit for samples is larger.
+/// The self-test reads no compressed block that is larger than this, although samples may be larger.
 const MAX_TESTED: u32 = 1 << 20;
 
-/// Opens the reader of `index` that `io` and `direct` ask for. The reader reads into slots of `slots`, with up to
-/// `depth` reads in flight. A depth of 32 suits local NVMe; storage with more latency needs more.
+/// Opens a reader of `index`, as `io` and `direct` choose. The reader reads into slots of `slots`, with up to `depth`
+/// reads in flight. A depth of 32 suits local NVMe; storage with more latency needs more.
 ///
 /// # Errors
 /// [`Error::Unavailable`] if `io` requires io_uring and the system refuses it; [`Error::Config`] if `direct` requires
@@ -37,8 +37,8 @@ pub fn open(
     open_with_neighbours(index, None, slots, io, direct, depth)
 }
 
-/// Opens a reader like [`open`], for an order that keeps neighbouring samples near each other. On servers, it reads
-/// each block of neighbours (`neighbour_blocks`) in one request.
+/// Opens a reader like [`open`], for a sample order in which neighbouring samples follow each other closely. From
+/// servers, it reads each block of neighbouring samples (`neighbour_blocks`) in one request.
 ///
 /// # Errors
 /// The errors of [`open`].
@@ -59,7 +59,6 @@ pub fn open_with_neighbours(
     Ok(Box::new(blocks::unpacking(files, reader, depth, index.has_remote())?))
 }
 
-/// Opens the reader for extents outside of blocks.
 fn open_in_files(
     index: &Arc<DatasetIndex>,
     slots: &SlotPool,
@@ -83,19 +82,19 @@ fn open_in_files(
     Ok(Box::new(MixedReader::of_servers(index.clone(), local, depth)?))
 }
 
-/// The data that [`open_source`] opens a reader for.
+/// The input of [`open_source`].
 pub struct DataSource {
     /// The files.
     pub files: Arc<dyn Files>,
     /// The absolute path of the directory that holds all files, or of the only file.
     pub root: PathBuf,
-    /// The extent of some sample, no matter which. Its file identifies the storage, and its bytes test the reader.
+    /// The extent of any one sample. Its file identifies the storage, and its bytes test the reader.
     pub first: Extent,
-    /// The bytes of all samples.
+    /// The total size of all samples in bytes.
     pub bytes: u64,
 }
 
-/// Opens a reader of any [`Files`], like [`open`], but without warnings about slow settings.
+/// Opens a reader like [`open`], but of any [`Files`], and without warnings about slow settings.
 pub fn open_source(
     source: &DataSource,
     slots: &SlotPool,
@@ -150,7 +149,7 @@ fn choose(
         }
         IoChoice::Auto => match uring_suits(&storage).map(|()| uring()) {
             Ok(Ok(reader)) => return Ok(Box::new(reader)),
-            // No warning: threads are the right choice on this storage.
+            // No warning, because threads are the right choice on this storage.
             Err(why) => why,
             Ok(Err(why)) => {
                 notices.warn_once("io", || {
@@ -173,7 +172,7 @@ const SMALL_PAGES: &str = "huge pages are disabled on this machine, so O_DIRECT 
     enable them with `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`, or read through the page cache with \
     direct=\"off\"";
 
-/// Returns whether io_uring is worth trying on this storage; the error says why not.
+/// Returns an error that says why io_uring must not be used on this storage, if there is a reason.
 pub(super) fn uring_suits(storage: &Storage) -> Result<(), String> {
     match storage.kind {
         StorageKind::Lustre => Err("Lustre starts every io_uring read in a kernel thread".to_owned()),
@@ -181,7 +180,6 @@ pub(super) fn uring_suits(storage: &Storage) -> Result<(), String> {
     }
 }
 
-/// Explains why the kernel refused a ring, and what to do about it.
 pub(super) fn refusal(error: &std::io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => "io_uring is refused (EPERM: by a seccomp filter such as Docker's \
@@ -195,14 +193,14 @@ pub(super) fn refusal(error: &std::io::Error) -> String {
     }
 }
 
-/// Reads one sample by io_uring and by pread and compares the bytes. The error says what differed.
+/// Reads one sample by io_uring and by pread, and compares the bytes. The error describes the difference.
 ///
 /// The kernel may claim support that a sandbox, a network file system or an old kernel does not deliver. So this is a
-/// real read, once, into a separate arena.
+/// real read, into memory of its own.
 fn self_test(source: &DataSource, options: &UringOptions) -> Result<(), String> {
     match read_blocking(&*source.files, source.first) {
         Ok(expected) => compare(source.files.clone(), source.first, &expected, options),
-        // The sample itself is unreadable, and its own read reports that later. Test by reading the running program
+        // The sample itself cannot be read, which its own read reports later. Test io_uring on the running program
         // instead.
         Err(_) => test_on_program(),
     }

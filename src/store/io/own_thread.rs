@@ -1,8 +1,9 @@
 //! A reader on its own thread, so that one thread can wait for two readers at once.
 //!
-//! An io_uring ring answers only to the thread that drives it, and a wait for one reader does not see answers of
-//! another reader. [`OwnThread`] drives the second reader on its own thread. Requests and answers are passed in
-//! batches. A side makes a system call to wake the other side only if the other side sleeps.
+//! An io_uring ring delivers completions only to the thread that drives it, and a wait for one reader does not see
+//! completions of another reader. [`OwnThread`] drives the second reader on its own thread. Requests and completions
+//! are passed between the threads in batches. A thread makes a system call to wake the other one only if the other one
+//! sleeps.
 
 use super::{Completion, DROP_LIMIT, ListeningReader, ReadRequest, ReadStats, Reader, Waker};
 use base::error::{Error, Result};
@@ -15,26 +16,19 @@ use std::time::{Duration, Instant};
 /// A reader driven by its own thread.
 pub struct OwnThread {
     shared: Arc<ThreadShared>,
-    /// The waker of the wrapped reader.
     inner: Waker,
-    /// Requests that were submitted and not yet passed to the thread.
     queued: Vec<ReadRequest>,
     depth: usize,
     in_flight: usize,
     description: String,
-    /// Disconnected when the thread has ended.
     alive: Receiver<()>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// State shared by the caller and the reader's thread.
 struct ThreadShared {
     state: Mutex<ReaderState>,
-    /// Signalled when there are requests, or when the reader is closed.
     requested: Condvar,
-    /// Signalled when there are answers, or the waker was called.
     answered: Condvar,
-    /// Called when answers arrive while the caller listens.
     on_ready: Waker,
 }
 
@@ -43,31 +37,25 @@ struct ReaderState {
     requests: Vec<ReadRequest>,
     answers: Vec<Completion>,
     stats: ReadStats,
-    /// The activity of the reader's thread.
     activity: ReaderActivity,
-    /// Whether the caller sleeps in [`OwnThread::wait`].
     asleep: bool,
-    /// Whether the caller waits for something else, so that the first answer must call `on_ready`.
+    /// Whether the caller waits in another reader, so that the first completion must call `on_ready`.
     listening: bool,
     woken: bool,
     closed: bool,
-    /// The error that ended the thread.
     failed: Option<Error>,
     ended: bool,
 }
 
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 enum ReaderActivity {
-    /// The thread is working, and checks for requests before it sleeps.
+    /// The thread will check for requests before it sleeps, so it needs no wake-up.
     #[default]
     Working,
-    /// The thread sleeps, with nothing to do.
     Idle,
-    /// The thread waits in the wrapped reader.
     Reading,
 }
 
-/// Properties of a reader that has been opened.
 struct OpenedReader {
     depth: usize,
     waker: Waker,
@@ -77,11 +65,11 @@ struct OpenedReader {
 impl OwnThread {
     /// Opens a reader by `open`, on the thread `name` that will drive it.
     ///
-    /// The thread calls `on_ready` when answers arrive while the caller [listens](Self::listen). `on_ready` is the
-    /// waker of the other reader, in which the caller waits.
+    /// While the caller waits in another reader (see [`ListeningReader::listen`]), completions call `on_ready`, the
+    /// waker of that other reader.
     ///
     /// # Errors
-    /// The errors of `open`; [`Error::Unavailable`] when the system refuses the thread.
+    /// The errors of `open`; [`Error::Unavailable`] if the system refuses the thread.
     pub fn new(
         name: &str,
         open: impl FnOnce() -> Result<Box<dyn Reader>> + Send + 'static,
@@ -111,7 +99,7 @@ impl OwnThread {
         Ok(Self { shared, inner: waker, queued, depth, in_flight, description, alive, thread: Some(thread) })
     }
 
-    /// Passes submitted requests to the thread. All methods that wait also pass them.
+    /// Passes submitted requests to the reader's thread. All methods that wait do this, too.
     pub fn flush(&mut self) {
         if self.queued.is_empty() {
             return;
@@ -124,8 +112,8 @@ impl OwnThread {
         self.wake_thread(activity);
     }
 
-    /// Waits like [`Reader::wait`], but until `limit` at the latest. With a limit, it waits even if nothing is in
-    /// flight. Returns whether the waker was called.
+    /// Waits like [`Reader::wait`], but at most until `limit`. With a limit, it waits even if nothing is in flight.
+    /// Returns whether the waker was called.
     ///
     /// # Errors
     /// The error that ended the reader's thread.
@@ -247,7 +235,7 @@ impl ThreadShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs the reader's thread. However it ends, it announces its end, so that no caller waits for ever.
+    /// Runs the reader's thread. Even if the thread panics, it sets `ended`, so that no caller waits for ever.
     fn run(&self, open: impl FnOnce() -> Result<Box<dyn Reader>>, opened: &Sender<Result<OpenedReader>>) {
         let drive = || {
             let reader = open()?;
@@ -282,8 +270,8 @@ impl ThreadShared {
         Ok(())
     }
 
-    /// Takes the available requests, and sleeps while there is nothing to do. Returns `false` when the reader is
-    /// closed.
+    /// Takes the available requests. Sleeps while there are none and nothing is in flight. Returns `false` if the
+    /// reader is closed.
     fn next_requests(&self, in_flight: usize, requests: &mut Vec<ReadRequest>) -> bool {
         let mut state = self.lock();
         while !state.closed && state.requests.is_empty() && in_flight == 0 {
@@ -295,7 +283,6 @@ impl ThreadShared {
         !state.closed
     }
 
-    /// Wakes the caller, if it sleeps or listens.
     fn announce(&self, mut state: MutexGuard<'_, ReaderState>) {
         let (asleep, listening) = (state.asleep, std::mem::take(&mut state.listening));
         drop(state);

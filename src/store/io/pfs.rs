@@ -1,5 +1,5 @@
-//! A model of how long a parallel file system makes its users wait: one queue for metadata, one for bytes, and a limit
-//! on concurrent requests.
+//! A model of the waiting times of a parallel file system: one queue for metadata, one for bytes, and a limit on
+//! concurrent requests.
 //!
 //! It is pure arithmetic over a clock. [`super::DelayedReader`] delays readers by it.
 
@@ -10,18 +10,19 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How slow a parallel file system is.
+/// The latencies, rates and limits of a parallel file system.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ParallelFsRates {
-    /// The time until a file is open. Each file is opened once, so a shard with many samples costs this time only once.
+    /// The latency of opening a file. Each file is opened once, so a shard with many samples has this latency only
+    /// once.
     pub open: Duration,
     /// The time from a request for bytes until the first byte arrives.
     pub read: Duration,
-    /// Bytes per second, of all readers together.
+    /// The bandwidth that all readers share, in bytes per second.
     pub bandwidth: Option<f64>,
-    /// Files opened per second, by all readers together.
+    /// The number of files per second that all readers together can open.
     pub opens: Option<f64>,
-    /// The number of requests that are served concurrently. Further requests wait in a queue.
+    /// The maximum number of requests that are served concurrently. Further requests wait in a queue.
     pub concurrency: Option<usize>,
 }
 
@@ -38,7 +39,7 @@ impl fmt::Display for ParallelFsRates {
     }
 }
 
-/// A parallel file system. All readers that share it share its queues.
+/// A model of a parallel file system. All readers that share the model share its queues.
 #[derive(Debug)]
 pub struct ParallelFsModel {
     rates: ParallelFsRates,
@@ -49,7 +50,7 @@ pub struct ParallelFsModel {
 /// The counters of a [`ParallelFsModel`].
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct PfsStats {
-    /// Files opened, requests served, bytes given.
+    /// The number of files opened, the number of requests served, and the number of bytes returned.
     pub reads: ReadStats,
     /// Seconds in which at least one request was being served.
     pub busy_seconds: f64,
@@ -66,13 +67,13 @@ impl ParallelFsModel {
         &self.rates
     }
 
-    /// Returns the time at which a read of `bytes` that is requested now is answered. `opens` says whether the file
-    /// must be opened for the read.
+    /// Returns the time at which a read of `bytes`, requested now, is answered. `opens` is true if the file must be
+    /// opened for the read.
     pub fn read(&self, opens: bool, bytes: u64) -> Instant {
         self.serve(opens, Some(bytes))
     }
 
-    /// Returns the time at which a file that is requested now is open.
+    /// Returns the time at which a file is open, if it is opened now.
     pub fn open(&self) -> Instant {
         self.serve(true, None)
     }
@@ -83,7 +84,7 @@ impl ParallelFsModel {
         self.start + Duration::from_secs_f64(queues.serve(&self.rates, now, opens, bytes))
     }
 
-    /// Returns the counters so far. Requests count when they are made.
+    /// Returns the counters so far. A request counts when it is made.
     pub fn stats(&self) -> PfsStats {
         self.queues().stats
     }
@@ -99,12 +100,10 @@ struct Queues {
     metadata: f64,
     bytes: f64,
     busy: f64,
-    /// The end times of the requests in service, if their number is limited.
     served: BinaryHeap<Reverse<Time>>,
     stats: PfsStats,
 }
 
-/// Seconds with a total order.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Time(f64);
 
@@ -124,7 +123,7 @@ impl PartialOrd for Time {
 
 impl Queues {
     /// Returns the time at which a request made at `now` is answered. The request's bytes join the queue for bandwidth
-    /// as soon as the request is in service, so that latencies never leave bandwidth unused while requests wait.
+    /// as soon as the request is in service. So latencies never leave bandwidth unused while requests wait.
     fn serve(&mut self, rates: &ParallelFsRates, now: f64, opens: bool, bytes: Option<u64>) -> f64 {
         let begin = now.max(self.earliest_start(rates));
         let opened = match opens {
@@ -150,8 +149,8 @@ impl Queues {
         end
     }
 
-    /// Returns the earliest time at which one more request can be in service. If all places are taken, this is the end
-    /// of the request that ends first, and its place is freed for the new request.
+    /// Returns the earliest time at which one more request can be in service. At the limit, this is the end of the
+    /// request that ends first; the new request takes its place.
     fn earliest_start(&mut self, rates: &ParallelFsRates) -> f64 {
         match rates.concurrency {
             Some(limit) if self.served.len() >= limit.max(1) => {
@@ -165,8 +164,7 @@ impl Queues {
         self.stats.reads.bytes += bytes.unwrap_or(0);
         self.stats.reads.reads += u64::from(bytes.is_some());
         self.stats.reads.opens += u64::from(opens);
-        // Requests begin in the order in which they are made, so all busy time that is not counted yet is after the
-        // counted time.
+        // Requests begin in the order in which they are made. So only busy time after `self.busy` is not counted yet.
         self.stats.busy_seconds += (end - begin.max(self.busy)).max(0.0);
         self.busy = self.busy.max(end);
     }
@@ -185,7 +183,6 @@ mod tests {
         concurrency: Some(16),
     };
 
-    /// A request without competitors waits for its own latencies only.
     #[test]
     fn a_single_read_pays_open_read_and_transfer() {
         let mut queues = Queues::default();
@@ -237,7 +234,7 @@ mod tests {
                 assert!(bytes as f64 <= 200e6 * end + 1.0, "seed {seed}: {bytes} bytes in {end} s");
                 assert!((opens as f64) <= 5000.0 * end + 1.0, "seed {seed}: {opens} opens in {end} s");
             }
-            // Each request is certainly being served during the last `least` seconds before its end.
+            // Each request is certainly in service during the last `least` seconds before its end.
             for &(at, ..) in &served {
                 let together =
                     served.iter().filter(|(end, least, ..)| end - least < at - 1e-9 && at <= *end).count();

@@ -15,25 +15,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// The maximum number of threads. Network storage serves more reads per second the more reads are in flight, up to
-/// hundreds. A local drive needs far fewer threads; `queue_depth` sets their number.
+/// The maximum number of threads. Network storage serves up to hundreds of concurrent reads faster than fewer. A local
+/// drive needs far fewer threads; `queue_depth` sets their number.
 const MAX_THREADS: usize = 256;
 
-/// The bytes of a thread's stack. A read touches few of its pages: paths, a request, and the frames of libc.
+/// The stack size of a thread in bytes. A read needs little stack: paths, a request, and the frames of libc.
 const STACK: usize = 256 << 10;
 
-/// A pool of threads, each in one blocking read at a time.
+/// A reader with a pool of threads, each in one blocking read at a time.
 pub struct PreadReader {
     shared: Arc<PreadShared>,
-    /// `None` while the reader is dropped.
     jobs: Option<Sender<ReadRequest>>,
-    /// The threads' end of `jobs`, to take back requests that no thread has begun.
+    /// A receiver of `jobs`, to discard requests that no thread has begun.
     waiting: Receiver<ReadRequest>,
     answers: Receiver<PreadAnswer>,
     waker: Waker,
-    /// Disconnected when the last thread ends.
     alive: Receiver<()>,
-    /// The threads started so far. Another thread starts when more requests are in flight than threads exist.
+    /// The threads started so far. A new thread starts if more requests are in flight than threads exist.
     threads: Vec<JoinHandle<()>>,
     start: StartThread,
     depth: usize,
@@ -41,7 +39,6 @@ pub struct PreadReader {
     why: String,
 }
 
-/// Starts the thread with this number.
 type StartThread = Box<dyn Fn(usize) -> std::io::Result<JoinHandle<()>> + Send>;
 
 enum PreadAnswer {
@@ -49,7 +46,6 @@ enum PreadAnswer {
     Woken,
 }
 
-/// State shared by the threads.
 struct PreadShared {
     files: Arc<dyn Files>,
     policy: OpenPolicy,
@@ -65,11 +61,11 @@ struct PreadShared {
 /// How a [`PreadReader`] reads.
 #[derive(Debug, Clone, Default)]
 pub struct PreadOptions {
-    /// Whether to read with O_DIRECT where the file system allows it.
+    /// Whether to read with O_DIRECT, if the file system allows it.
     pub direct: bool,
     /// Whether a file system that refuses O_DIRECT is an error.
     pub direct_is_required: bool,
-    /// Largest gap between wanted parts of a sample, in bytes, that is still read in one request.
+    /// The maximum gap between wanted parts of a sample, in bytes, that is read together with the parts in one request.
     pub longest_gap: usize,
     /// The seed of injected [`ShortReads`], for tests.
     pub short_reads: Option<u64>,
@@ -78,11 +74,11 @@ pub struct PreadOptions {
 }
 
 impl PreadReader {
-    /// Makes a reader with up to `depth` requests in flight, and a thread for each, up to 256 threads. A thread starts
-    /// when it is first needed.
+    /// Makes a reader with up to `depth` requests in flight. It has a thread for each of them, but at most 256. A
+    /// thread starts when it is first needed.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when the system gives no thread.
+    /// [`Error::Unavailable`] if the system refuses a thread.
     pub fn new(files: Arc<dyn Files>, depth: usize, options: PreadOptions) -> Result<Self> {
         let depth = depth.max(1);
         let shared = Arc::new(PreadShared {
@@ -228,7 +224,7 @@ impl Drop for PreadReader {
 }
 
 impl PreadShared {
-    /// Reads one request. Turns a panic into an answer: otherwise the request would be lost, and `wait` would block for
+    /// Reads one request. Turns a panic into a failed completion, because a lost request would make `wait` block for
     /// ever.
     fn answer(&self, request: ReadRequest, short: Option<&mut ShortReads>) -> Completion {
         let token = request.token;
@@ -275,7 +271,6 @@ impl PreadShared {
         }
     }
 
-    /// Reads from a shard that stays open. Returns the mode that it was opened in.
     fn read_shard(
         &self,
         transfer: &mut Transfer,
@@ -288,7 +283,7 @@ impl PreadShared {
             let mut shards = self.shards.lock().expect("no panic under the lock");
             let cell = shards.cell(transfer.extent.file, &*self.files);
             drop(shards);
-            // The first thread opens the shard. Only threads that need the same shard wait for that.
+            // The first thread opens the shard. Only threads that need the same shard wait for it.
             let mut place = cell.lock().expect("no panic under the lock");
             match &*place {
                 Some(shard) if shard.serves(mode) => shard.clone(),
@@ -306,7 +301,6 @@ impl PreadShared {
         Ok(used)
     }
 
-    /// Reads a file that is one sample: one open, one read, one close.
     fn read_loose(
         &self,
         transfer: &mut Transfer,
@@ -323,7 +317,6 @@ impl PreadShared {
         Ok(used)
     }
 
-    /// Reads until the transfer has all it needs or the file ends.
     fn fill(
         &self,
         transfer: &mut Transfer,

@@ -1,4 +1,4 @@
-//! Examines what this machine offers for reading, for `foreload doctor`.
+//! Examines which interfaces for reading this machine offers, for `foreload doctor`.
 
 use super::open::{refusal, test_on_program, uring_suits};
 use super::storage::{Storage, available_memory};
@@ -12,31 +12,32 @@ use std::path::Path;
 /// The abilities of io_uring on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct UringReport {
-    /// The best setup that the kernel grants; `None` if it grants none.
+    /// The best io_uring setup that the kernel grants; `None` if it grants none.
     pub mode: Option<RingMode>,
-    /// Why io_uring cannot be used, and what to do; `None` when it passed a test read.
+    /// The reason why io_uring cannot be used, and what to do about it; `None` if a test read succeeded.
     pub problem: Option<String>,
-    /// Why buffers cannot be registered; `None` when they can.
+    /// The reason why buffers cannot be registered with io_uring; `None` if they can.
     pub unregistered: Option<String>,
 }
 
-/// What this machine offers for reading.
+/// The interfaces and limits of this machine that matter for reading.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct ProbeReport {
     /// The abilities of io_uring.
     pub io_uring: UringReport,
-    /// RLIMIT_MEMLOCK in bytes; `None` when unlimited. Without CAP_IPC_LOCK it bounds registered buffers.
+    /// RLIMIT_MEMLOCK in bytes; `None` if unlimited. Without the capability CAP_IPC_LOCK, it limits registered buffers.
     pub memlock_limit: Option<u64>,
-    /// RLIMIT_NOFILE; `None` when unlimited. Each reader keeps at most a quarter of this number of shards open.
+    /// RLIMIT_NOFILE; `None` if unlimited. Each reader keeps at most a quarter of this number of shards open.
     pub open_files_limit: Option<u64>,
-    /// The setting of transparent huge pages: `always`, `madvise` or `never`; `None` where the kernel has none.
+    /// The setting of transparent huge pages: `always`, `madvise` or `never`; `None` if the kernel does not support
+    /// them.
     pub huge_pages: Option<String>,
-    /// Bytes of memory that could hold page cache.
+    /// Bytes of memory that the page cache could use.
     pub available_memory: u64,
 }
 
 impl ProbeReport {
-    /// Returns the choices of `auto` for `bytes` of data at `path`, and the reasons.
+    /// Returns what `io="auto"` and `direct="auto"` choose for `bytes` of data at `path`, and the reasons.
     pub fn choice(&self, path: &Path, bytes: u64) -> Result<PathReport> {
         let storage = Storage::of(path)?;
         let (direct, why_direct) = storage.choose(Direct::Auto, bytes, self.available_memory)?;
@@ -49,7 +50,7 @@ impl ProbeReport {
     }
 }
 
-/// What `auto` chooses for a path.
+/// What `io="auto"` and `direct="auto"` choose for a path.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct PathReport {
     /// The file system of the path.
@@ -82,7 +83,6 @@ pub fn probe() -> ProbeReport {
     }
 }
 
-/// Returns the word in brackets of `always [madvise] never`.
 pub(super) fn huge_pages() -> Option<String> {
     let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok()?;
     let (_, chosen) = setting.split_once('[')?;
@@ -102,7 +102,6 @@ mod tests {
         let here = report.choice(Path::new(env!("CARGO_MANIFEST_DIR")), 1).unwrap();
         assert!(!here.direct, "a byte fits in memory: {}", here.why_direct);
         assert!(!here.why_io.is_empty());
-        // The report has the names that users write.
         assert_eq!(serde_json::to_value(IoChoice::Uring).unwrap(), "io_uring");
         assert!(report.choice(Path::new("/nowhere/at/all"), 1).is_err());
     }

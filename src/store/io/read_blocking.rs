@@ -9,10 +9,11 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
-/// Reads the bytes of `extent` with plain blocking calls. Used for the rare sample that replaces a failed sample.
+/// Reads the bytes of `extent` with plain blocking calls. Used only for a sample that replaces a failed sample, which
+/// is rare.
 ///
 /// # Errors
-/// The errors of any reader: [`Error::Io`], [`Error::DatasetChanged`].
+/// [`Error::Io`] if the system or the server refuses the read, [`Error::DatasetChanged`] if the file has changed.
 pub fn read_blocking(files: &dyn Files, extent: Extent) -> Result<Vec<u8>> {
     match files.block(extent) {
         Some(block) => read_in_block(files, &block, extent),
@@ -20,7 +21,6 @@ pub fn read_blocking(files: &dyn Files, extent: Extent) -> Result<Vec<u8>> {
     }
 }
 
-/// Reads bytes that are in no block. Adds the number of repeated requests to `again`.
 pub(super) fn read_in_file(files: &dyn Files, extent: Extent, again: &AtomicU64) -> Result<Vec<u8>> {
     if let Some(file) = files.remote(extent.file) {
         return ranged::read_blocking(files, &file, extent, again);
@@ -42,7 +42,7 @@ fn read_once(files: &dyn Files, extent: Extent, path: &Path, former: u8) -> Resu
     let stamp = files.stamp(extent.file);
     let mode = OpenMode { direct: false, noatime: false };
     let Some(stamp) = stamp else {
-        // Read one byte more, to detect that the file has grown.
+        // Read one byte more than expected, to detect that the file has grown.
         let fd = open_file(path, mode)?;
         let attempt = ReadAttempt::of_open(&fd, former);
         let bytes = read_up_to(&fd, extent.offset, extent.length as usize + 1)?;
@@ -66,7 +66,6 @@ fn read_once(files: &dyn Files, extent: Extent, path: &Path, former: u8) -> Resu
     Ok(bytes)
 }
 
-/// Reads `length` bytes from `offset`, or fewer if the file ends earlier.
 fn read_up_to(fd: &OwnedFd, offset: u64, length: usize) -> Result<Vec<u8>, ReadFailure> {
     let mut bytes = vec![0; length];
     let mut done = 0;

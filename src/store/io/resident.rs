@@ -1,4 +1,4 @@
-//! A dataset in memory, and a reader that copies from it: the upper bound for the speed of storage.
+//! A dataset in memory, and a reader that copies from it. Its speed is the upper bound for any storage.
 
 use super::storage::memory_limit;
 use super::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker, read_blocking};
@@ -23,7 +23,7 @@ impl InMemoryDataset {
     /// Checks that the samples fit in half of the memory that this process may use.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when they do not fit.
+    /// [`Error::Unavailable`] if they do not fit.
     pub fn check(index: &DatasetIndex) -> Result<()> {
         let (needed, half) = (index.total_bytes(), memory_limit() / 2);
         if needed <= half {
@@ -36,8 +36,8 @@ impl InMemoryDataset {
         )))
     }
 
-    /// Reads all samples with up to 16 threads. Calls `progress` with the number of samples that arrived since the last
-    /// call.
+    /// Reads all samples with up to 16 threads. Calls `progress` with the number of samples that arrived since the
+    /// previous call.
     ///
     /// # Errors
     /// The errors of [`InMemoryDataset::check`] and of reading.
@@ -71,7 +71,6 @@ impl InMemoryDataset {
     }
 }
 
-/// Reads the samples in one range of sample ids.
 fn load_part(
     index: &DatasetIndex,
     samples: Range<u64>,
@@ -85,7 +84,7 @@ fn load_part(
     samples.map(load).collect()
 }
 
-/// Copies samples from memory. A request is complete as soon as it is submitted.
+/// A reader that copies samples from memory. A request is complete as soon as it is submitted.
 pub struct InMemoryReader {
     files: Arc<InMemoryDataset>,
     depth: usize,
@@ -129,7 +128,6 @@ impl Reader for InMemoryReader {
     }
 
     fn waker(&self) -> Waker {
-        // The reader never sleeps.
         Waker(Arc::new(|| {}))
     }
 

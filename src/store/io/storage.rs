@@ -6,17 +6,18 @@ use base::error::{Error, Result};
 use rustix::fs::{AtFlags, Mode as Permissions, OFlags, StatxFlags};
 use std::path::{Path, PathBuf};
 
-/// The kind of a file system, as it matters for reading.
+/// A kind of file system. It decides how files are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StorageKind {
     /// The file system is on a local disk.
     Local,
-    /// The file system is in memory: reading is copying.
+    /// The file system is in memory, so a read is a copy.
     Memory,
     /// The file system is on other machines, or in another process (FUSE).
     Network,
-    /// The file system is Lustre. It is read like other network storage, and with io_uring only on request.
+    /// The file system is Lustre. It is read like other network storage, but io_uring is used only if the user asks for
+    /// it.
     Lustre,
     /// The file system is unknown, and is read like network storage.
     Unknown,
@@ -25,20 +26,20 @@ pub enum StorageKind {
 /// The storage that a path is on.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Storage {
-    /// The name of the file system: "ext4", "xfs", "lustre", …; its magic number in hexadecimal if the table has no
-    /// name for it.
+    /// The name of the file system, for example "ext4", "xfs" or "lustre". For a file system without a known name, its
+    /// magic number in hexadecimal.
     pub file_system: String,
     /// The kind of the file system.
     pub kind: StorageKind,
-    /// Whether O_DIRECT works with page-aligned reads; `None` when there was no regular file to try it on.
+    /// Whether O_DIRECT works with page-aligned reads; `None` if there was no regular file to try it on.
     pub direct_works: Option<bool>,
     /// The alignment in bytes that STATX_DIOALIGN requires of memory and offsets; zeros if the kernel does not report
     /// it.
     pub direct_alignment: (u32, u32),
 }
 
-/// The known file systems. Numbers are `f_type` of statfs(2), from the kernel's `magic.h` and the projects' own
-/// headers.
+/// The known file systems: `f_type` of statfs(2) (from the kernel's `magic.h` and the projects' own headers), name,
+/// kind.
 const FILE_SYSTEMS: &[(u32, &str, StorageKind)] = &[
     (0xef53, "ext4", StorageKind::Local),
     (0x5846_5342, "xfs", StorageKind::Local),
@@ -64,8 +65,8 @@ const FILE_SYSTEMS: &[(u32, &str, StorageKind)] = &[
 ];
 
 impl Storage {
-    /// Examines the file system of `path`. O_DIRECT is tried on `path`, or on the first regular file found beneath it
-    /// if it is a directory.
+    /// Examines the file system of `path`. Tries O_DIRECT on `path`, or if `path` is a directory, on the first regular
+    /// file in it.
     pub fn of(path: &Path) -> Result<Self> {
         let stat = rustix::fs::statfs(path).map_err(|error| Error::io("statfs", path, error.into()))?;
         let magic = stat.f_type as u32;
@@ -81,9 +82,9 @@ impl Storage {
         Ok(storage)
     }
 
-    /// Returns the largest gap between wanted parts of a sample, in bytes, that is still read in one request. A drive
-    /// takes about as long for a further request as for reading this many bytes. Network storage also limits requests,
-    /// so each sample is read in one request.
+    /// Returns the maximum gap between wanted parts of a sample, in bytes, that is read together with the parts in one
+    /// request. A drive takes about as long for one more request as for reading this many bytes. Network storage limits
+    /// the number of requests, so each of its samples is read in one request.
     pub fn longest_gap(&self) -> usize {
         match self.kind {
             StorageKind::Local | StorageKind::Memory => 16 << 10,
@@ -91,11 +92,11 @@ impl Storage {
         }
     }
 
-    /// Examines the file system of `path`, like [`Storage::of`]. If that fails, it tries the directories above, up to
-    /// `root`, and then `root` itself, so that one deleted sample does not hide the storage of the others.
+    /// Examines the file system of `path`, like [`Storage::of`]. If that fails, tries the parent directories up to
+    /// `root`, so that one deleted sample does not hide the storage of the others.
     ///
     /// # Errors
-    /// The error for `path`, if all directories up to `root` fail as well.
+    /// The error for `path`, if all directories up to `root` fail, too.
     pub fn near(path: &Path, root: &Path) -> Result<Self> {
         Self::of(path).or_else(|error| {
             let above = path.ancestors().skip(1).take_while(|directory| directory.starts_with(root));
@@ -120,8 +121,8 @@ impl Storage {
         self.direct_works = Some(opens && dio_fits(self.direct_alignment.0, self.direct_alignment.1));
     }
 
-    /// Decides whether to read `bytes` of data from this storage with O_DIRECT, given `memory` bytes for the page
-    /// cache. Returns (whether to use O_DIRECT, reason).
+    /// Decides whether to read a dataset of `bytes` bytes from this storage with O_DIRECT, if the page cache may use
+    /// `memory` bytes. Returns whether to use O_DIRECT, and the reason.
     ///
     /// # Errors
     /// [`Error::Config`] if O_DIRECT is requested and does not work on this storage.
@@ -139,7 +140,7 @@ impl Storage {
                 StorageKind::Local if self.direct_works == Some(false) => {
                     (false, format!("{name} refuses O_DIRECT"))
                 }
-                // These file systems read checksummed and compressed extents through the page cache even with O_DIRECT.
+                // Even with O_DIRECT, these file systems read checksummed or compressed extents through the page cache.
                 StorageKind::Local
                     if matches!(name.as_str(), "btrfs" | "bcachefs" | "zfs" | "squashfs" | "erofs") =>
                 {
@@ -168,7 +169,6 @@ fn gigabytes(bytes: u64) -> String {
     format!("{:.1} GB", bytes as f64 / 1e9)
 }
 
-/// Returns `path` itself or the first regular file beneath it, at most `depth` directories deep.
 fn find_regular_file(path: &Path, depth: usize) -> Option<PathBuf> {
     let kind = std::fs::metadata(path).ok()?.file_type();
     if kind.is_file() {
@@ -185,26 +185,27 @@ fn find_regular_file(path: &Path, depth: usize) -> Option<PathBuf> {
         .find_map(|entry| find_regular_file(&entry.path(), depth - 1))
 }
 
-/// Returns the bytes of memory that could hold page cache: the system's available memory, but at most the limit of the
-/// control group.
+/// Returns the bytes of memory that the page cache could use: the system's available memory, but at most the limit of
+/// the control group.
 pub fn available_memory() -> u64 {
     meminfo("MemAvailable:").map_or(0, |available| available.min(memory_limit()))
 }
 
-/// Returns the bytes of memory that this process may use: the machine's, or less where a control group (version 1 or 2)
-/// limits it. If neither number can be read, it is [`u64::MAX`].
+/// Returns the bytes of memory that this process may use: the machine's memory, or less if a control group (version 1
+/// or 2) limits it. Returns [`u64::MAX`] if neither number can be read.
 pub fn memory_limit() -> u64 {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limits = limit_files(&groups)
         .into_iter()
         .filter_map(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok());
-    // Version 2 has "max" where there is no limit, version 1 a number beyond every machine's memory.
+    // Without a limit, the file of version 2 has "max", and the file of version 1 a number beyond every machine's
+    // memory.
     limits.chain(meminfo("MemTotal:")).min().unwrap_or(u64::MAX)
 }
 
-/// Returns the files that may hold a limit for a process whose `/proc/self/cgroup` is `groups`. A limit may be set by
-/// each of its control groups and by their parent groups. Some of the files do not exist in a container, where the
-/// mounted hierarchy begins at the container's own group.
+/// Returns the files that may have a memory limit for a process whose `/proc/self/cgroup` has the text `groups`. Each
+/// control group of the process and each parent group may set a limit. In a container, some of the files do not exist,
+/// because the mounted hierarchy begins at the container's own group.
 fn limit_files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {
@@ -223,7 +224,6 @@ fn limit_files(groups: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Returns the value of the line `name` of `/proc/meminfo`, in bytes.
 fn meminfo(name: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix(name))?;

@@ -1,4 +1,5 @@
-//! A reader as slow as a parallel file system: it delays the answers of another reader as [`ParallelFsModel`] computes.
+//! A reader as slow as a parallel file system: it delays the completions of another reader as [`ParallelFsModel`]
+//! computes.
 
 use super::own_thread::OwnThread;
 use super::pfs::ParallelFsModel;
@@ -9,29 +10,29 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A reader with added delays. The wrapped reader runs on its own thread, so that a wait can also end by the clock.
+/// A reader with added delays. The wrapped reader runs on its own thread, because a wait must also end when a delay
+/// ends.
 pub struct DelayedReader {
     inner: OwnThread,
     files: Arc<dyn Files>,
     pfs: Arc<ParallelFsModel>,
-    /// The shards that were opened.
     open: HashSet<FileId>,
-    /// Requests in the wrapped reader: by request number, the caller's token and the time at which to return the
-    /// completion.
+    /// The requests in the wrapped reader, by their number there: the caller's token, and the time at which to return
+    /// the completion.
     due: HashMap<u64, (u64, Instant)>,
-    /// Completions of the wrapped reader that are held back, sorted by the time at which to return them. Ties are
-    /// broken by request number.
+    /// Completions that the wrapped reader has returned and that are still delayed, by (time at which to return them,
+    /// request number).
     delayed_answers: BTreeMap<(Instant, u64), Completion>,
     arrived: Vec<Completion>,
     next: u64,
 }
 
 impl DelayedReader {
-    /// Wraps `inner`, which reads `files`, and delays its answers as `pfs` computes. All readers of `pfs` share its
-    /// queues.
+    /// Wraps `inner`, which reads `files`, and delays its completions as `pfs` computes. All readers with the same
+    /// `pfs` share its queues.
     ///
     /// # Errors
-    /// [`base::error::Error::Unavailable`] when the system refuses a thread.
+    /// [`base::error::Error::Unavailable`] if the system refuses a thread.
     pub fn new(inner: Box<dyn Reader>, files: Arc<dyn Files>, pfs: Arc<ParallelFsModel>) -> Result<Self> {
         let waker = Waker(Arc::new(|| {}));
         let inner = OwnThread::new("foreload-pfs", move || Ok(inner), waker)?;
@@ -47,7 +48,6 @@ impl DelayedReader {
         })
     }
 
-    /// Appends each answer whose time has come to `out`.
     fn release(&mut self, out: &mut Vec<Completion>) {
         let now = Instant::now();
         while let Some(first) = self.delayed_answers.first_entry().filter(|first| first.key().0 <= now) {
@@ -78,7 +78,7 @@ impl Reader for DelayedReader {
     fn submit(&mut self, request: ReadRequest) {
         let file = request.extent.file;
         let opens = self.files.stamp(file).is_none() || self.open.insert(file);
-        // Network storage reads everything up to the end of the last wanted part.
+        // Network storage reads from the start of the sample to the end of the last wanted part.
         let due = self.pfs.read(opens, request.wanted().into());
         self.due.insert(self.next, (request.token, due));
         self.inner.submit(ReadRequest { token: self.next, ..request });

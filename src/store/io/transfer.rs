@@ -1,4 +1,5 @@
-//! The progress of one read: which bytes to request next, and when enough have arrived. All readers share it.
+//! The progress of one read: which bytes to request next, and when enough bytes have arrived. All readers use this
+//! module.
 
 use super::files::{OpenMode, ReadFailure};
 use super::{Completion, Filled, ReadRequest};
@@ -9,77 +10,62 @@ use base::slot::{OVERHEAD, Slot};
 use data::dataset::Extent;
 use std::path::Path;
 
-/// The next bytes to request from the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReadChunk {
-    /// The offset in the file.
     pub offset: u64,
-    /// The offset in the slot.
     pub at: usize,
-    /// The number of bytes.
     pub length: usize,
-    /// The index of the chunk's run in `Transfer::runs`.
     run: usize,
 }
 
-/// The state of a transfer after an answer of the system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TransferProgress {
-    /// All wanted bytes have arrived.
     Done,
-    /// The next chunk must be requested.
     More,
-    /// The file ends before the extent does.
     End,
 }
 
-/// A request and its progress. It owns the slot until the completion is made.
+/// A request and its progress. A transfer owns the slot until the completion is made.
 pub(super) struct Transfer {
     pub token: u64,
     pub extent: Extent,
     pub slot: Slot,
-    /// The only bytes of the extent that are wanted; `None` if all are.
     parts: Option<WantedBytes>,
-    /// Largest gap between wanted parts, in bytes, that is still read in one request.
+    /// Maximum gap between wanted parts, in bytes, that is read together with the parts in one request.
     longest_gap: usize,
-    /// Whether the extent is the whole file. If so, one byte more is requested, to detect that the file has grown.
+    /// If the extent is the whole file, one byte more is requested, to detect that the file has grown.
     is_whole_file: bool,
     alignment: usize,
     /// Bytes from the aligned start to the extent's first byte.
     padding: usize,
-    /// The ranges to read. Usually only the first has bytes, and the second is empty and marked as over.
+    /// The ranges to read. Usually there is only one, and the second run is `ReadRun::none()`.
     runs: [ReadRun; 2],
 }
 
-/// A contiguous range to read, and its progress. All numbers are offsets in the slot.
+/// A contiguous range to read, and its progress. All positions are offsets in the slot.
 #[derive(Debug, Clone, Copy, Default)]
 struct ReadRun {
     start: usize,
-    /// The end of the needed bytes.
     needed_end: usize,
-    /// The end of the requested bytes: `needed_end` and, if necessary, more bytes for alignment or to detect a grown
-    /// file.
+    /// The end of the requested bytes: `needed_end`, plus bytes for alignment or to detect that the file has grown.
     requested_end: usize,
     done: usize,
     is_over: bool,
 }
 
 impl ReadRun {
-    /// Makes a run from an aligned `start` on.
     fn new(start: usize, needed_end: usize, requested_end: usize) -> Self {
         Self { start, needed_end, requested_end, done: start, is_over: false }
     }
 
-    /// Makes a run of no bytes.
     fn none() -> Self {
         Self { is_over: true, ..Self::default() }
     }
 }
 
 impl Transfer {
-    /// Creates the transfer that fills the request's slot. `is_whole_file` says that the extent is the whole file,
-    /// which is always read without a gap. In other extents, a gap of more than `longest_gap` bytes between two wanted
-    /// parts is not read.
+    /// Makes the transfer that fills the slot of `request`. If `is_whole_file`, the extent is the whole file and is
+    /// read without a gap. Otherwise, a gap of more than `longest_gap` bytes between two wanted parts is not read.
     pub(super) fn new(
         request: ReadRequest,
         is_whole_file: bool,
@@ -91,7 +77,7 @@ impl Transfer {
         let mut transfer =
             Self { token, extent, slot, parts, longest_gap, is_whole_file, alignment: 1, padding: 0, runs };
         transfer.start(OpenMode { direct: false, noatime: false });
-        // Check for the worst case, O_DIRECT, so that a slot is never too small later.
+        // Check for the worst case (O_DIRECT), so that the slot is large enough in every mode.
         if transfer.slot.capacity() < extent.length as usize + OVERHEAD {
             let (length, capacity) = (extent.length, transfer.slot.capacity());
             let error = Error::Internal(format!("a slot of {capacity} bytes for a read of {length}"));
@@ -100,7 +86,7 @@ impl Transfer {
         Ok(transfer)
     }
 
-    /// Starts from the first byte, or starts again, in `mode`.
+    /// Begins the transfer at the first byte, in `mode`. Discards earlier progress.
     pub(super) fn start(&mut self, mode: OpenMode) {
         self.alignment = mode.alignment();
         self.padding = (self.extent.offset % self.alignment as u64) as usize;
@@ -118,7 +104,6 @@ impl Transfer {
         };
     }
 
-    /// Returns the chunks to request now, one for each run that is not over.
     pub(super) fn chunks(&self, mut short: Option<&mut ShortReads>) -> [Option<ReadChunk>; 2] {
         std::array::from_fn(|run| {
             let ReadRun { requested_end, done, is_over, .. } = self.runs[run];
@@ -132,15 +117,13 @@ impl Transfer {
         })
     }
 
-    /// Records that `arrived` bytes of `chunk` came.
     pub(super) fn advance(&mut self, chunk: ReadChunk, arrived: usize) -> TransferProgress {
         let (is_whole_file, alignment) = (self.is_whole_file, self.alignment);
         let run = &mut self.runs[chunk.run];
         let reached = chunk.at + arrived;
-        // O_DIRECT resumes at an aligned offset: the bytes after it are read again.
+        // O_DIRECT must resume at an aligned offset, so the bytes after that offset are read again.
         let next = reached - reached % alignment;
-        // If all needed bytes came, but fewer than requested, the file ends there. No further read is needed to show
-        // the end.
+        // If all needed bytes arrived, but fewer bytes than requested, the file ends there. This needs no further read.
         let read_past_end = !is_whole_file || arrived < chunk.length || reached >= run.requested_end;
         run.is_over = reached >= run.needed_end && read_past_end || arrived == 0 || next <= run.done;
         run.done = if run.is_over { reached } else { next };
@@ -151,21 +134,18 @@ impl Transfer {
         }
     }
 
-    /// Returns the number of bytes of the extent that are not read, because they are not wanted parts.
     pub(super) fn skipped(&self) -> u64 {
         let (start, end) = (self.padding, self.padding + self.extent.length as usize);
         let read = |run: &ReadRun| run.requested_end.min(end).saturating_sub(run.start.max(start));
         (end - start - self.runs.iter().map(read).sum::<usize>()) as u64
     }
 
-    /// Returns the parts of the extent that were read; `None` if the whole extent was read.
     fn read_parts(&self) -> Option<WantedBytes> {
         let has_gap = self.runs[1].needed_end > 0;
         let read = self.parts.map(|parts| if has_gap { parts } else { WantedBytes::until(parts.end) });
         read.filter(|parts| parts.bytes() < self.extent.length)
     }
 
-    /// Makes the completion, after `advance` has returned `Done` or `End`.
     pub(super) fn finish(self, path: impl FnOnce() -> std::path::PathBuf) -> Completion {
         let parts = self.read_parts();
         let Self { token, extent, slot, is_whole_file, padding, runs, .. } = self;
@@ -190,24 +170,22 @@ impl Transfer {
         }
     }
 
-    /// Makes the completion of a transfer that failed.
     pub(super) fn fail(self, path: &Path, failure: ReadFailure) -> Completion {
         Completion::failed(self.token, failure.into_error(path, self.extent), self.slot)
     }
 }
 
-/// A test hook in the readers. It shortens requests at random, so that reads come short and the rest must be requested.
+/// For tests: shortens requests of the readers at random, so that readers must request the missing bytes.
 pub(crate) struct ShortReads {
     random: RandomStream,
 }
 
 impl ShortReads {
-    /// Draws lengths from `seed`. Readers with several threads give each thread its own `lane`.
     pub(crate) fn new(seed: u64, lane: u64) -> Self {
         Self { random: RandomKey::new(b"short reads", seed, 0, Use::Order).stream(lane) }
     }
 
-    /// Returns `left` half the time, otherwise a random multiple of `alignment` up to `left`, which is rounded up.
+    /// Returns `left` in half of the cases, otherwise a random multiple of `alignment`, at most `left` rounded up.
     fn limit(&mut self, left: usize, alignment: usize) -> usize {
         let units = left.div_ceil(alignment) as u64;
         if units <= 1 || self.random.below(2) == 0 {
@@ -232,8 +210,6 @@ mod tests {
         transfer
     }
 
-    /// Simulates a file of `size` bytes. Returns the number of bytes that arrived, or the error, and the number of
-    /// reads.
     fn play(mut transfer: Transfer, size: u64, mut short: Option<ShortReads>) -> (Result<usize>, u32) {
         for reads in 1.. {
             let [first, second] = transfer.chunks(short.as_mut());
@@ -306,8 +282,8 @@ mod tests {
         assert!(Transfer::new(ReadRequest::new(1, extent, slot), true, 0).is_err());
     }
 
-    /// The parts of an extent at `offset` arrive in their places, even with short reads. The bytes between them are
-    /// left out only if they are more than the longest gap.
+    /// Even with short reads, the wanted parts of an extent arrive at the right offsets of the slot. The bytes between
+    /// them are skipped only if they are more than the longest gap.
     #[test]
     fn parts_arrive_and_long_gaps_are_not_read() {
         for seed in 0..2000 {

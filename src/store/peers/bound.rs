@@ -1,16 +1,14 @@
-//! A bound on the bytes that are held for peers.
+//! A limit on the bytes in memory that wait for peers or come from peers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// A bound on the bytes that are held at a time.
 #[derive(Clone)]
 pub(super) struct ByteBudget {
     taken: Arc<AtomicUsize>,
     bound: usize,
 }
 
-/// The right to hold some bytes, until dropped.
 pub(super) struct ReservedBytes {
     taken: Arc<AtomicUsize>,
     bytes: usize,
@@ -21,8 +19,8 @@ impl ByteBudget {
         Self { taken: Arc::default(), bound }
     }
 
-    /// Reserves `bytes`; `None` if the bound would be exceeded. A sample of any size fits while nothing else is
-    /// reserved.
+    /// Reserves `bytes`; `None` if the limit would be exceeded. If nothing else is reserved, any number of bytes can be
+    /// reserved, so that a very large sample is still possible.
     pub(super) fn reserve(&self, bytes: usize) -> Option<ReservedBytes> {
         let fits = |taken: usize| (taken == 0 || taken + bytes <= self.bound).then_some(taken + bytes);
         let reserved = self.taken.fetch_update(Relaxed, Relaxed, fits).is_ok();

@@ -1,6 +1,6 @@
-//! A macro that defines counters and their names from one list.
+//! A macro that defines counters and their names from a single list.
 
-/// Defines a struct of numbers with `by_name`, and a struct of atomic counters with the same names.
+/// Defines a struct of plain numbers with the method `by_name`, and a struct of atomic counters with the same fields.
 macro_rules! counters {
     (
         $(#[$about:meta])* $plain:ident, $(#[$about_shared:meta])* $shared:ident:
@@ -32,7 +32,6 @@ macro_rules! counters {
         }
 
         impl $shared {
-            /// Returns the current numbers.
             pub(in crate::peers) fn read(&self) -> $plain {
                 $plain { $($name: self.$name.load(std::sync::atomic::Ordering::Relaxed),)+ }
             }
@@ -44,7 +43,6 @@ pub(super) use counters;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Adds to a counter.
 pub(super) fn count(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Relaxed);
 }

@@ -1,12 +1,11 @@
-//! The limit on the files, and so the connections, that this process may have open.
+//! The limit on the number of files (including connections) that this process may have open.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the process's own limit on open files to `wanted`, or as far as the system allows. Never lowers the limit.
-/// Returns the resulting limit.
+/// Raises the soft limit on open files to `wanted`, or as far as the system allows. Never lowers the limit. Returns the
+/// resulting limit.
 pub fn allow_open_files(wanted: u64) -> u64 {
     let limit = getrlimit(Resource::Nofile);
-    // `None` means unlimited.
     let (current, maximum) = (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX));
     let raised = wanted.min(maximum);
     if current >= raised {

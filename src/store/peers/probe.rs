@@ -1,4 +1,4 @@
-//! Measures how fast other nodes send samples. The samples are made up and in memory; the client is the same as in
+//! Measures how fast other nodes send samples. The samples are synthetic and in memory. The client is the same as in
 //! training.
 
 use super::client::{
@@ -19,56 +19,52 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The size of the small sample in bytes. Reads of the small sample measure the round trip alone.
+/// The size in bytes of the small sample, whose reads measure the round trip alone.
 const SMALL: u32 = 1000;
 
-/// The total size of the large samples in bytes: more than fits into a processor's caches.
+/// The total size in bytes of the large samples, chosen so that they do not fit into a processor's caches.
 const LARGE_TOTAL: u64 = 64 << 20;
 
-/// The maximum number of bytes of samples in flight.
 const MAX_BYTES_IN_FLIGHT: usize = 256 << 20;
 
-/// The version of all samples.
 const VERSION: FileVersion = FileVersion(1);
 
-/// The maximum number of reads of the small sample from one peer.
 const MAX_LATENCY_READS: u64 = 500;
 
-/// The number of failures in a row after which the probe gives up a peer. If a firewall drops packets, each failure
+/// After this many consecutive failures, the probe stops measuring a peer. If a firewall drops packets, each failure
 /// takes a whole deadline.
 const FAILURES_TO_GIVE_UP: u64 = 2;
 
-/// The deadline of a read. A slower read is of no use to training either.
+/// The deadline of a read. A slower peer would be useless for training, too.
 const DEADLINE: Duration = Duration::from_secs(1);
 
-/// The longest time that [`PeerProbe::measure_latency`] takes beyond its limit if nothing arrives.
+/// How much longer than its limit [`PeerProbe::measure_latency`] takes at most, if no answer arrives.
 pub const LONGEST_WITHOUT_ANSWER: Duration = DEADLINE.saturating_mul(FAILURES_TO_GIVE_UP as u32);
 
-/// Returns the dataset of the made-up samples, for the job with this secret.
+/// Returns the identity of the synthetic dataset, for the job with this secret.
 pub fn probe_dataset(secret: &[u8; 32]) -> SharedDataset {
     SharedDataset::of_job(Fingerprint(*b"foreload doctor --peers measures"), secret)
 }
 
-/// Returns the number of large samples, of `size` bytes each.
 fn large_samples(size: u32) -> u64 {
     (LARGE_TOTAL / u64::from(size)).clamp(4, 256)
 }
 
-/// Returns the maximum number of bytes in flight for samples of `size` bytes over `connections`. On each connection,
-/// one sample is read while another sample waits.
+/// Returns the maximum number of bytes in flight, for samples of `size` bytes and this many connections. Per
+/// connection, one sample is transferred and another one waits.
 pub fn most_in_flight(size: u32, connections: usize) -> usize {
     let size = size as usize;
     size * (2 * connections).min((MAX_BYTES_IN_FLIGHT / size).max(1))
 }
 
-/// Samples in memory. Sample 0 is small; all other samples have the size that the user chose.
+/// Synthetic samples in memory. Sample 0 is small; all other samples have the size that the user chose.
 pub struct ProbeSamples(Vec<(Bytes, u32)>);
 
 impl ProbeSamples {
-    /// Makes samples of `size` bytes.
+    /// Makes the small sample, and large samples of `size` bytes.
     pub fn new(size: u32) -> Self {
         let sample = |number: u64, size: u32| {
-            // Any bytes will do: nothing on the way compresses or interprets them.
+            // Any bytes will do, because nothing on the way compresses or interprets them.
             let bytes: Vec<u8> = (0..size).map(|at| (at as u8).wrapping_mul(31) ^ number as u8).collect();
             let crc = checksum(&bytes);
             (Bytes::from(bytes), crc)
@@ -98,7 +94,7 @@ impl ServedCache for ProbeSamples {
     }
 }
 
-/// The results of some reads from a peer.
+/// The results of the reads from one peer.
 #[derive(Debug, Default)]
 pub struct ProbedReads {
     /// The number of samples that arrived.
@@ -113,22 +109,19 @@ pub struct ProbedReads {
     pub missed: BTreeMap<Miss, u64>,
 }
 
-/// Reads from peers that serve a [`ProbeSamples`].
+/// Measures reads from peers that serve [`ProbeSamples`].
 pub struct PeerProbe {
     transfer: HttpTransfer,
     slots: SlotPool,
     size: u32,
-    /// The maximum number of reads in flight.
     depth: usize,
-    /// The number of reads so far.
     posted: u64,
-    /// The times at which the reads in flight were posted, by token.
     since: BTreeMap<u64, Instant>,
     answers: Vec<PeerAnswer>,
 }
 
 impl PeerProbe {
-    /// Makes a probe that reads samples of `size` bytes over at most `connections` connections to each peer.
+    /// Makes a probe for samples of `size` bytes, with up to `connections` connections per peer.
     ///
     /// # Errors
     /// [`Error::Config`](base::error::Error::Config) for `memory` if there is no memory for buffers;
@@ -150,7 +143,7 @@ impl PeerProbe {
                 ceiling: DEADLINE,
                 ..DeadlineLimits::default()
             },
-            // The probe itself gives up failing peers, so the breaker never has to open.
+            // The probe itself stops measuring a failing peer, so the breaker must never open.
             breaker: BreakerLimits { failures: u32::MAX, ..BreakerLimits::default() },
             ..HttpOptions::new(dataset, token)
         };
@@ -165,8 +158,8 @@ impl PeerProbe {
         })
     }
 
-    /// Reads the small sample from a peer for `limit`, one read at a time. The first read opens the connection and does
-    /// not count.
+    /// Reads the small sample from a peer for the time `limit`, one read at a time. The first read opens the connection
+    /// and is not counted.
     ///
     /// # Errors
     /// The error that ended the client's thread.
@@ -186,7 +179,7 @@ impl PeerProbe {
         Ok(reads)
     }
 
-    /// Reads samples from a peer for `limit`, over all connections at once.
+    /// Reads large samples from a peer for the time `limit`, over all connections at once.
     ///
     /// # Errors
     /// The error that ended the client's thread.
@@ -196,8 +189,8 @@ impl PeerProbe {
         Ok(reads)
     }
 
-    /// Reads the samples 1 to `large` in turn, or sample 0 if `large` is 0. Continues while `more` returns `true`, with
-    /// `depth` reads in flight.
+    /// Reads the samples 1 to `large` in turn, or sample 0 if `large` is 0. Keeps `depth` reads in flight while `more`
+    /// returns `true`.
     fn read(
         &mut self,
         peer: usize,
@@ -222,7 +215,7 @@ impl PeerProbe {
             if self.transfer.in_flight() == 0 {
                 break;
             }
-            // Each read is answered by its deadline, even if the client's thread has died.
+            // Each read is answered by its deadline, even if the client's thread has ended.
             self.transfer.wait_until(None, &mut self.answers)?;
             for PeerAnswer { token, result, .. } in self.answers.drain(..) {
                 let since = self.since.remove(&token);

@@ -5,18 +5,18 @@ use data::dataset::FileVersion;
 use std::fs::File;
 use std::sync::Arc;
 
-/// The samples of one dataset that a node keeps.
+/// The cached samples of one dataset, as the node's server uses them.
 ///
-/// The server's only thread calls these methods. They look up copies and copy bytes, and must not wait. Only
-/// [`ServedCache::accept`] runs on another thread if it has to free space first.
+/// The server's only thread calls these methods, so they must not wait. If [`ServedCache::accept`] has to free space
+/// first, it runs on another thread.
 pub trait ServedCache: Send + Sync {
-    /// Finds the copy of `sample`, if there is a usable copy. `version` is the current version of the sample's file, as
-    /// the requesting peer knows it. Without a version, a copy is usable only if this run has confirmed that the copy
-    /// is of the current version.
+    /// Finds the copy of `sample`, if there is a usable one. `version` is the current version of the sample's file, if
+    /// the requesting peer knows it. If it is `None`, a copy is usable only if this run has confirmed that the copy is
+    /// of the current version.
     fn find(&self, sample: u64, version: Option<FileVersion>) -> Found;
 
-    /// Returns the length of `sample` in bytes, by the index; `None` if the dataset has no such sample. Pushes of
-    /// another length are refused.
+    /// Returns the length of `sample` in the dataset's index, in bytes; `None` if the dataset has no such sample.
+    /// Pushes of another length are refused.
     fn length(&self, sample: u64) -> Option<u32>;
 
     /// Reports that the copy of `sample` is damaged: its bytes do not match its checksum `crc`.
@@ -27,16 +27,16 @@ pub trait ServedCache: Send + Sync {
         true
     }
 
-    /// Takes a sample that a peer pushes: the bytes of `sample` in `version`. Their length and their checksum `crc`
-    /// (CRC-32C) have been verified.
+    /// Stores a sample that a peer pushes: the bytes of `sample` in `version`. The length and the checksum `crc`
+    /// (CRC-32C) of the bytes have been verified.
     fn accept(&self, sample: u64, version: FileVersion, crc: u32, bytes: &[u8]) -> Accepted;
 }
 
-/// The result of looking for a copy.
+/// The result of [`ServedCache::find`].
 pub enum Found {
     /// There is no copy.
     Absent,
-    /// There is a copy, but the sample's file has another version now.
+    /// There is a copy, but it is of another version than the requested one.
     Stale,
     /// There is a copy, but this run has not confirmed that it is of the current version of the sample's file.
     Unconfirmed,
@@ -46,14 +46,14 @@ pub enum Found {
         bytes: CopyBytes,
         /// The CRC-32C of the bytes. The receiver of the bytes checks it.
         crc: u32,
-        /// The version of the source file that the bytes come from.
+        /// The version of the source file from which the bytes come.
         version: FileVersion,
     },
 }
 
-/// Where a copy's bytes are.
+/// The location of a copy's bytes.
 pub enum CopyBytes {
-    /// In memory. [`Bytes::from_owner`] makes them from any owner.
+    /// In memory.
     Memory(Bytes),
     /// In a file that never changes.
     File {
@@ -63,23 +63,23 @@ pub enum CopyBytes {
         offset: u64,
         /// The number of bytes.
         length: u32,
-        /// The alignment of the offsets and lengths of reads, in bytes: 1 for a file that is read through the page
-        /// cache, [`PAGE`](base::slot::PAGE) for one that is open with O_DIRECT. A power of two, at most a page.
+        /// The required alignment of the offsets and lengths of reads, in bytes: 1 if the file is read through the page
+        /// cache, [`PAGE`](base::slot::PAGE) if it is open with O_DIRECT. A power of two, at most a page.
         alignment: u32,
     },
 }
 
-/// The result of a push.
+/// The result of [`ServedCache::accept`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepted {
-    /// The sample was copied, and will be kept.
+    /// The sample was copied into the cache.
     Taken,
-    /// The sample is kept already.
+    /// The cache already has the sample.
     Present,
     /// There is no space for the sample.
     Full,
-    /// The cache's writer cannot keep up.
+    /// The cache's writing thread is too far behind.
     Busy,
-    /// The cache keeps nothing at present.
+    /// The cache is switched off at present.
     Off,
 }

@@ -1,4 +1,5 @@
-//! Statistics of requests to peers, for `stats()`, logs and reports. Only this module defines the names of the values.
+//! Statistics of requests to peers, for `stats()`, logs and reports. The names of the values are defined only in this
+//! file.
 
 use super::client::{BreakerState, PeerCounts, PeerStats};
 use base::names::NamedValue;
@@ -6,10 +7,9 @@ use base::trace::{Histogram, PeerNumbers, PeersRecord, TraceNumber};
 use serde::Serialize;
 use std::time::Duration;
 
-/// The maximum number of nodes that a [record](peers_record) names.
 const NAMED: usize = 20;
 
-/// A value of [`PeerStats::by_name`].
+/// A value that [`PeerStats::by_name`] returns.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum PeerValue {
@@ -21,7 +21,7 @@ pub enum PeerValue {
 
 impl PeerStats {
     /// Returns all values with their names: counters, and times in seconds. `stats()["peers"]["nodes"]` and `foreload
-    /// bench --json` use these names.
+    /// bench --json` use the same names.
     pub fn by_name(&self) -> Vec<(&'static str, PeerValue)> {
         let texts =
             [("address", self.address.to_string()), ("breaker_state", self.breaker.name().to_owned())];
@@ -46,21 +46,18 @@ fn numbers<'a>(
 }
 
 impl PeerCounts {
-    /// Returns the number of requested samples that the peer should have given but did not: it refused them, was busy
-    /// or late, sent wrong bytes, or could not be reached. Samples that it does not keep do not count.
+    /// Returns the number of requested samples that the peer failed to send: it refused them, was busy or late, sent
+    /// wrong bytes, or could not be reached. Samples that are not in the peer's cache do not count.
     pub fn troubles(&self) -> u64 {
         self.refused + self.busy + self.timeouts + self.wrong + self.unreachable + self.breaker
     }
 }
 
-/// The sum of the statistics of some peers.
 #[derive(Default)]
 struct PeersSum {
     nodes: u64,
     counts: PeerCounts,
-    /// The number of peers whose breaker is not closed.
     breakers: u64,
-    /// The longest deadline of these peers.
     deadline: Duration,
     latency: Histogram,
 }
@@ -78,8 +75,8 @@ impl PeersSum {
         sum
     }
 
-    /// Returns the summed values, with the same names as in [`PeerStats::by_name`]. Adds the number of nodes, and the
-    /// number of nodes whose breaker is not closed.
+    /// Returns the summed values, with the names of [`PeerStats::by_name`], the number of nodes, and the number of
+    /// nodes whose breaker is not closed.
     fn numbers(&self) -> PeerNumbers {
         let nodes = [("nodes", self.nodes), ("breakers_open", self.breakers)];
         let nodes = nodes.map(|(name, count)| (name, TraceNumber::Whole(count)));
@@ -87,9 +84,9 @@ impl PeersSum {
     }
 }
 
-/// Returns the statistics of all peers in few rows, so that they can be logged often: the sum, the worst nodes by name,
-/// and the sum of the other nodes. Nodes with more missing samples are worse; among equal nodes, slower ones are.
-/// `None` if nothing was requested of any peer.
+/// Returns the statistics of all peers in few rows, so that they can be logged often: the sum of all nodes, the worst
+/// nodes by name, and the sum of the other nodes. A node is worse if it failed to send more samples; among equals, if
+/// it is slower. Returns `None` if nothing was requested of any peer.
 pub fn peers_record(mut peers: Vec<(String, PeerStats)>) -> Option<PeersRecord> {
     peers.retain(|(_, peer)| peer.counts.reads + peer.counts.pushes > 0);
     if peers.is_empty() {

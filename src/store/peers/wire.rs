@@ -1,7 +1,7 @@
-//! The protocol between peers: paths, headers, and the encoding of values in them. Client and server both use it.
+//! The protocol between peers, for client and server: paths, headers, and the encoding of values in them.
 //!
 //! The path of a sample is `/v1/{fingerprint, 64 hexadecimal digits}/{generation}/samples/{id}`. `GET` returns the
-//! sample's bytes, with the version of the source's file as the `ETag` and the CRC-32C of the bytes in a header. `PUT`
+//! sample's bytes, with the version of the source file as the `ETag` and the CRC-32C of the bytes in a header. `PUT`
 //! pushes a sample, with its version and its CRC-32C in headers.
 
 use base::crc::checksum;
@@ -10,37 +10,36 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 
 /// The header with the CRC-32C of the whole sample, as eight hexadecimal digits. The value is combined with the CRC of
-/// the sample id and version, so that a damaged header cannot pass off one sample or version as another.
+/// the sample id and version, so that damaged headers cannot confuse one sample or version with another.
 pub(super) const CRC: HeaderName = HeaderName::from_static("foreload-crc32c");
 
-/// The header with the version of a pushed sample, written like an `ETag`, quotes included.
+/// The header with the version of a pushed sample, in the format of an `ETag` (with quotes).
 pub(super) const VERSION: HeaderName = HeaderName::from_static("foreload-version");
 
-/// A dataset in one launch of a job.
+/// Identifies a dataset in one launch of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SharedDataset {
     /// The identity of the dataset.
     pub fingerprint: Fingerprint,
-    /// Identifies one launch of the job, so that after a restart its nodes never talk to nodes of the earlier launch.
+    /// A number for one launch of the job. After a restart, nodes never communicate with nodes of the earlier launch.
     pub generation: u64,
 }
 
 impl SharedDataset {
-    /// Returns the dataset for the launch of a job with this `secret`, which only the job's ranks know.
+    /// Returns the identifier of a dataset for the launch of a job with this `secret`, which only the job's ranks know.
     pub fn of_job(fingerprint: Fingerprint, secret: &[u8; 32]) -> Self {
-        // The generation is sent where the secret is not, so it must not reveal the secret.
+        // The generation is sent in clear text, unlike the secret, so it must not reveal the secret.
         let digest: [u8; 32] =
             Sha256::new().chain_update(b"generation").chain_update(secret).finalize().into();
         let (first, _) = digest.split_first_chunk().expect("32 bytes");
         Self { fingerprint, generation: u64::from_le_bytes(*first) }
     }
 
-    /// Returns the path of a sample.
     pub(super) fn path(&self, sample: u64) -> String {
         format!("/v1/{}/{}/samples/{sample}", self.fingerprint, self.generation)
     }
 
-    /// Parses a path into its dataset and sample; `None` for any path that [`SharedDataset::path`] does not make.
+    /// Parses a path into its dataset and sample id; `None` for a path that [`SharedDataset::path`] does not return.
     pub(super) fn parse(path: &str) -> Option<(Self, u64)> {
         let mut parts = path.strip_prefix("/v1/")?.split('/');
         let mut part = || parts.next();
@@ -64,31 +63,28 @@ fn parse_fingerprint(text: &str) -> Option<Fingerprint> {
     Some(Fingerprint(bytes))
 }
 
-/// Parses a number in its canonical decimal form: `str::parse` alone also accepts `+7` and `007`.
+/// Parses a number in canonical decimal form. `str::parse` alone would also accept `+7` and `007`.
 fn parse_number(text: &str) -> Option<u64> {
     let number = text.parse().ok()?;
     (text == "0" || text.starts_with(|first: char| ('1'..='9').contains(&first))).then_some(number)
 }
 
-/// Encodes a version as an entity tag.
 pub(super) fn version_value(version: FileVersion) -> HeaderValue {
     HeaderValue::try_from(format!("\"{:016x}\"", version.0)).expect("quotes and hexadecimal digits")
 }
 
-/// Decodes the version in a header.
 pub(super) fn version_of(headers: &HeaderMap, name: HeaderName) -> Option<FileVersion> {
     let digits = headers.get(name)?.to_str().ok()?.strip_prefix('"')?.strip_suffix('"')?;
     (digits.len() == 16).then(|| u64::from_str_radix(digits, 16).ok().map(FileVersion))?
 }
 
-/// Encodes the checksum of a sample's bytes as a header's value.
 pub(super) fn crc_value(sample: u64, version: FileVersion, crc: u32) -> HeaderValue {
     let combined = crc ^ crc_of_name(sample, version);
     HeaderValue::try_from(format!("{combined:08x}")).expect("hexadecimal digits")
 }
 
-/// Decodes the checksum of a sample's bytes from the headers. The checksum is right only if the headers are those of
-/// this sample and version.
+/// Decodes the checksum of a sample's bytes from the headers. The result is wrong if the headers belong to another
+/// sample or version.
 pub(super) fn crc_of(headers: &HeaderMap, sample: u64, version: FileVersion) -> Option<u32> {
     let digits = headers.get(CRC)?.to_str().ok().filter(|digits| digits.len() == 8)?;
     Some(u32::from_str_radix(digits, 16).ok()? ^ crc_of_name(sample, version))
@@ -101,24 +97,20 @@ fn crc_of_name(sample: u64, version: FileVersion) -> u32 {
     checksum(&name)
 }
 
-/// Returns the length that the headers announce, in bytes.
 pub(super) fn length_of(headers: &HeaderMap) -> Option<u64> {
     parse_number(headers.get(hyper::header::CONTENT_LENGTH)?.to_str().ok()?)
 }
 
-/// The part of a sample that a `Range` header requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RequestedRange {
-    /// Everything. There is no range, or one that RFC 9110 lets a server ignore: several ranges, other units, or an
-    /// invalid one.
+    /// The whole sample: there is no range, or RFC 9110 allows a server to ignore it (several ranges, other units,
+    /// invalid).
     Whole,
-    /// These bytes.
     Part(std::ops::Range<u64>),
-    /// Bytes that the sample does not have.
+    /// The range is not in the sample.
     Outside,
 }
 
-/// Returns the part of a sample of `length` bytes that the headers request.
 pub(super) fn range_of(headers: &HeaderMap, length: u64) -> RequestedRange {
     let header = headers.get(hyper::header::RANGE).and_then(|value| value.to_str().ok());
     let Some((first, last)) = header.and_then(|text| text.strip_prefix("bytes=")?.split_once('-')) else {

@@ -1,4 +1,4 @@
-//! Writes to a local drive: all bytes or an error. Tests can inject faults.
+//! Writes to a local drive. A write writes all bytes or fails. Tests can inject faults.
 
 use base::rng::{RandomKey, RandomStream, Use};
 use std::fs::File;
@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
-/// How often writes fail, in percent, for tests.
+/// How often writes fail in tests, as percentages.
 #[derive(Debug, Clone, Copy)]
 pub struct WriteFaults {
     /// The seed of every choice; print it when a test fails.
@@ -19,8 +19,8 @@ pub struct WriteFaults {
     pub short: u64,
 }
 
-/// Asks the kernel to begin writing. Otherwise dirty pages pile up until the kernel blocks the next process that
-/// writes.
+/// Asks the kernel to start writing dirty pages. Otherwise they accumulate until the kernel blocks the next process
+/// that writes.
 fn start_writeback(file: &File, offset: u64, length: u64) {
     // SAFETY: the descriptor is open, and the call touches no memory of ours. Its result does not matter.
     unsafe {
@@ -42,7 +42,7 @@ impl Drive {
         Self { faults }
     }
 
-    /// Writes all bytes at `offset`, and asks the kernel to begin their writeback.
+    /// Writes all bytes at `offset`, and asks the kernel to start their writeback.
     ///
     /// # Errors
     /// The system's error. A part of the bytes may have been written.
@@ -64,7 +64,6 @@ impl Drive {
         Ok(())
     }
 
-    /// Returns the number of bytes that the next write of `length` bytes may write, or an injected error.
     fn allowed(&mut self, length: usize) -> io::Result<usize> {
         let Some((faults, random)) = &mut self.faults else { return Ok(length) };
         let draw = random.below(100);

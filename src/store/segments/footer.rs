@@ -1,4 +1,4 @@
-//! The end of a segment: a table of its samples, and a trailer that locates the table. Readers must verify both.
+//! The footer of a segment: a table of its samples, and a trailer with the size of the table. Readers must verify both.
 //!
 //! ```text
 //! payload  the samples' bytes
@@ -15,13 +15,13 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// The number of bytes at the end of a file that are read first. They usually hold the whole table.
+/// The number of bytes at the end of a file that are read first. They usually contain the whole table.
 const TAIL: u64 = 32 << 10;
 
-/// Why a segment cannot be used.
+/// The reason why a segment cannot be used.
 #[derive(Debug)]
 pub enum SegmentError {
-    /// The file is invalid; the text says why.
+    /// The file is invalid; the text describes the defect.
     Damaged(&'static str),
     /// The file could not be read.
     Io(io::Error),
@@ -33,7 +33,8 @@ impl From<io::Error> for SegmentError {
     }
 }
 
-/// A format of segment files: rows of `ROW` bytes, and `MORE` extra bytes in the trailer.
+/// A format of segment files. A row of the table has `ROW` bytes, and the trailer has `MORE` bytes for values of this
+/// format.
 pub struct SegmentFormat<const ROW: usize, const MORE: usize> {
     /// The first bytes of the trailer.
     pub magic: [u8; 8],
@@ -41,22 +42,22 @@ pub struct SegmentFormat<const ROW: usize, const MORE: usize> {
     pub version: u32,
 }
 
-/// The content of a trailer, without magic, version and checksum.
+/// The values in a trailer, without magic, version and the trailer's own checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentTrailer<const MORE: usize> {
-    /// The number of rows.
+    /// The number of rows (samples) in the table.
     pub rows: u32,
-    /// The extra bytes of the format.
+    /// The bytes for values of the format.
     pub more: [u8; MORE],
     /// The file number, which is also in the file's name.
     pub number: u64,
-    /// The number of bytes before the table.
+    /// The size in bytes of the samples, which are stored before the table.
     pub payload: u64,
-    /// The checksum of the table.
+    /// The CRC-32C of the table.
     pub crc: u32,
 }
 
-/// The verified end of a segment.
+/// The verified footer of a segment.
 pub struct SegmentFooter<const ROW: usize, const MORE: usize> {
     /// The content of the trailer.
     pub trailer: SegmentTrailer<MORE>,
@@ -75,7 +76,7 @@ impl<const ROW: usize, const MORE: usize> SegmentFormat<ROW, MORE> {
     /// The length of a trailer in bytes.
     pub const TRAILER: usize = 40 + MORE;
 
-    /// Returns the number of bytes of the table and the trailer for `rows` samples.
+    /// Returns the size in bytes of table and trailer, for `rows` samples.
     pub const fn footer_bytes(rows: usize) -> u64 {
         (rows * ROW + Self::TRAILER) as u64
     }
@@ -112,7 +113,8 @@ impl<const ROW: usize, const MORE: usize> SegmentFormat<ROW, MORE> {
         })
     }
 
-    /// Encodes the table with these rows and the trailer of segment `number`, whose samples take `payload` bytes.
+    /// Encodes the footer of segment `number`: a table of `rows`, and a trailer. `payload` is the size of the samples
+    /// in bytes.
     pub fn encode(&self, number: u64, payload: u64, more: [u8; MORE], rows: &[[u8; ROW]]) -> Vec<u8> {
         let mut bytes = rows.as_flattened().to_vec();
         let (rows, crc) = (rows.len() as u32, checksum(&bytes));
@@ -120,8 +122,8 @@ impl<const ROW: usize, const MORE: usize> SegmentFormat<ROW, MORE> {
         bytes
     }
 
-    /// Reads and checks the end of segment `number`, a file of `size` bytes. The caller must check the values in the
-    /// rows.
+    /// Reads and verifies the footer of segment `number`, a file of `size` bytes. The caller must check the values in
+    /// the rows.
     ///
     /// # Errors
     /// [`SegmentError::Damaged`] if anything is invalid, [`SegmentError::Io`] if the file cannot be read.

@@ -11,16 +11,16 @@ use std::os::unix::fs::FileExt;
 
 /// The offset of the version in a lock file.
 pub const VERSION_AT: u64 = 8;
-/// The offset of the number of the run.
+/// The offset of the number of the run that owns the directory.
 pub const RUN_AT: u64 = 12;
 /// The offset of the next segment's number.
 pub const NEXT_AT: u64 = 16;
 
-/// A format of lock files, of `BYTES` bytes each.
+/// A format of lock files with `BYTES` bytes.
 pub struct LockFormat<const BYTES: usize> {
     /// The first bytes of the file.
     pub magic: [u8; 8],
-    /// The version of the directory's format.
+    /// The version of the format of the directory.
     pub version: u32,
 }
 
@@ -31,11 +31,11 @@ pub enum LockState {
     New,
     /// The file belongs to another program, or is damaged.
     Foreign,
-    /// The file has another version than this program writes; the value is the file's version.
+    /// The file has another version than this program writes.
     OtherVersion(u32),
     /// The file is valid.
     Ours {
-        /// The run that the directory belongs to; 0 before the first run.
+        /// The number of the run that owns the directory; 0 before the first run.
         run: u32,
         /// The number of the next segment.
         next: u64,
@@ -43,7 +43,7 @@ pub enum LockState {
 }
 
 impl<const BYTES: usize> LockFormat<BYTES> {
-    /// Fills a new lock file.
+    /// Writes the content of a new lock file.
     ///
     /// # Errors
     /// The error of the system.

@@ -16,7 +16,7 @@ pub mod numbered;
 use std::io;
 use std::path::Path;
 
-/// The bytes of a page. Sizes are counted in pages, as file systems allocate them.
+/// The size of a page in bytes. File systems allocate pages, so sizes are counted in pages.
 pub const PAGE: u64 = base::slot::PAGE as u64;
 
 /// Returns the number of pages that `bytes` occupy.
@@ -32,12 +32,12 @@ pub fn remove(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Reads the four bytes at `at` as a little-endian number.
+/// Reads four bytes from offset `at` as a little-endian number.
 pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(*bytes[at..].first_chunk().expect("four bytes"))
 }
 
-/// Reads the eight bytes at `at` as a little-endian number.
+/// Reads eight bytes from offset `at` as a little-endian number.
 pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(*bytes[at..].first_chunk().expect("eight bytes"))
 }

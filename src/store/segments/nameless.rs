@@ -1,5 +1,5 @@
-//! Files that get their names when they are complete. No process sees an incomplete file, and a killed process leaves
-//! no incomplete file behind.
+//! Files that get their names when they are complete. So no process sees an incomplete file, and a killed process
+//! leaves none behind.
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use std::fs::File;
@@ -7,8 +7,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// Creates a file in `directory` without a name. Until [`link`] gives the file a name, the system deletes it when its
-/// last descriptor is closed.
+/// Creates a file without a name in `directory`. If [`link`] never gives it a name, the system deletes it when its last
+/// descriptor is closed.
 pub fn create(directory: &Path) -> io::Result<File> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     Ok(File::from(rustix::fs::open(directory, flags, Mode::from_raw_mode(0o644))?))

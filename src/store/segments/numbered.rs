@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-/// Returns the name of file `number` with this extension.
+/// Returns the name of the file with this number and extension.
 pub fn name(number: u64, extension: &str) -> String {
     format!("{number:08}.{extension}")
 }
 
-/// Returns the number in the file name `found`; `None` if [`name`] does not make this name.
+/// Returns the number in a file name; `None` if [`name`] would not return the same file name.
 pub fn parse(found: &str, extension: &str) -> Option<u64> {
     let digits = found.strip_suffix(extension)?.strip_suffix('.')?;
     let as_written = digits.len() == 8 || digits.len() > 8 && !digits.starts_with('0');
@@ -18,8 +18,8 @@ pub fn parse(found: &str, extension: &str) -> Option<u64> {
     if as_written && only_digits { digits.parse().ok() } else { None }
 }
 
-/// Lists the numbers of a directory's files with this extension, and the bytes of each. Sizes that `known` returns are
-/// not queried.
+/// Lists the numbers of a directory's files with this extension, and their sizes in bytes. If `known` returns the size
+/// of a file, the file system is not asked for it.
 ///
 /// # Errors
 /// [`Error::Io`] if the directory cannot be listed, or the size of a file cannot be queried.
@@ -41,7 +41,6 @@ pub fn files(
         let bytes = known(number).map_or_else(|| entry.metadata().map(|found| found.len()), Ok);
         match bytes {
             Ok(bytes) => drop(found.insert(number, bytes)),
-            // The file was removed after it was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(Error::io("look at", entry.path(), error)),
         }

@@ -4,18 +4,15 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The longest wait for the thread to end: a little longer than dropping a reader takes.
+/// The maximum wait for the thread to end: a little longer than dropping a reader takes.
 const END_LIMIT: Duration = Duration::from_secs(1);
 
-/// The handle of a background thread.
 pub(super) struct BackgroundThread {
-    /// Disconnected when the thread has ended.
     alive: Receiver<()>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl BackgroundThread {
-    /// Starts a thread with this name.
     pub(super) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<Self> {
         let (living, alive) = bounded::<()>(0);
         let work = move || {
@@ -26,8 +23,8 @@ impl BackgroundThread {
         Ok(Self { alive, thread: Some(thread) })
     }
 
-    /// Waits briefly for the thread, which the caller has asked to end. A thread that a dead file system blocks is
-    /// detached.
+    /// Waits briefly for the thread, which the caller has asked to end. If a dead file system blocks the thread, the
+    /// thread is detached.
     pub(super) fn end(&mut self) {
         if self.alive.recv_timeout(END_LIMIT) == Err(RecvTimeoutError::Disconnected)
             && let Some(thread) = self.thread.take()

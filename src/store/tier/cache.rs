@@ -1,4 +1,5 @@
-//! The tiers of one pipeline that keep copies, their plans, and the threads that fill and convert them.
+//! A pipeline's cache: its tiers with copies of samples, their plans, and the threads that fill the tiers and convert
+//! copies.
 
 mod blocks;
 mod epoch_plan;
@@ -34,29 +35,29 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The settings of the tiers that keep copies.
+/// The settings of a cache.
 #[derive(Debug, Clone)]
 pub struct CacheOptions {
     /// The tiers, from the fastest to the slowest.
     pub tiers: Vec<TierOptions>,
-    /// How the tiers are filled.
+    /// Whether the tiers are filled on use, or ahead of the use by staging.
     pub fill: FillChoice,
-    /// Bytes per second that staging may read from the source; `None` allows the bandwidth that the pipeline leaves
-    /// unused.
+    /// The maximum bandwidth of staging from the source, in bytes per second. `None`: staging uses the bandwidth that
+    /// the pipeline leaves unused.
     pub stage_bandwidth: Option<u64>,
-    /// How a copy is verified to match the dataset.
+    /// How a cached copy is verified to match the dataset.
     pub verify: Verify,
-    /// The number of consecutive ranks that share the tiers; `None` means that all ranks share them.
+    /// The number of consecutive ranks that share the tiers; `None` if all ranks share them.
     pub local_world_size: Option<u32>,
     /// How the cache's files are read.
     pub io: IoChoice,
-    /// Whether the cache's files are read with O_DIRECT, past the page cache.
+    /// Whether the cache's files are read with O_DIRECT.
     pub direct: Direct,
-    /// The number of reads in flight, for each tier.
+    /// The maximum number of reads in flight for each tier.
     pub queue_depth: usize,
-    /// How the job's nodes share their caches; `None` if the nodes do not share them.
+    /// How the job's nodes share their caches; `None` if they do not.
     pub peers: Option<PeersOptions>,
-    /// Why copies are not converted to another storage format; `None` if conversion is allowed.
+    /// The reason why copies are not converted to another storage format; `None` if conversion is allowed.
     pub no_forms: Option<NoForms>,
 }
 
@@ -68,86 +69,80 @@ impl CacheOptions {
     }
 }
 
-/// Opens a reader of the source on the calling thread. It reads into slots of the pool, with the given number of reads
-/// in flight.
+/// Opens a reader of the source on the calling thread. The arguments are the pool of the slots to read into, the number
+/// of reads in flight, and the purpose of the reads.
 pub type OpenSource = dyn Fn(&SlotPool, usize, SourceUse) -> Result<Box<dyn Reader>> + Send + Sync;
 
 /// The purpose of reads from the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceUse {
-    /// Reads for batches, in the order of the batches.
+    /// Reads of samples for batches, in the order of the batches.
     Batches,
-    /// Reads in large chunks: staging, or a measurement.
+    /// Reads of large chunks, by staging or by a measurement of the source.
     Staging,
 }
 
-/// The tiers of one pipeline that keep copies.
+/// A pipeline's cache: tiers that keep copies of samples.
 pub struct Cache {
     index: Arc<DatasetIndex>,
     options: CacheOptions,
     trace: Trace,
-    /// The tiers, from the fastest to the slowest.
     tiers: Vec<KeptTier>,
-    /// The job's nodes and the owner node of each sample, if nodes share their caches.
     network: Option<Arc<PeerNetwork>>,
     plans: Mutex<EpochPlans>,
     rules: EpochRules,
-    /// How the cache is filled, and the reason in words; set when the source has been opened.
+    /// How the cache is filled, and the reason as a text. Set when the source has been opened.
     fill: OnceLock<(Fill, String)>,
     staging: Mutex<StagingState>,
     forms: CacheFormats,
-    /// A bit for each sample that a tier has taken in this epoch, published or not.
+    /// A bit for each sample: whether a tier has taken the sample in this epoch, even if no reader can locate it yet.
     taken: Vec<AtomicU64>,
     demand_waits: AtomicBool,
-    /// Whether the pipeline waits for reads from this node's own tiers. Shared with the server for other nodes.
     own_reads_wait: Arc<AtomicBool>,
-    /// Whether no tier has room for more staging in this epoch.
+    /// Whether no tier has space for more staging in this epoch.
     full: AtomicBool,
-    /// Whether a tier lacked room for a sample in this epoch.
+    /// Whether some sample did not fit into a tier in this epoch.
     lacks_room: AtomicBool,
     counted: SourceCounters,
     last_error: Mutex<Option<String>>,
-    /// The locks on files: this process keeps all samples of these files' compressed blocks.
+    /// The files that this process has locked: it keeps all samples of these files' compressed blocks.
     block_locks: Mutex<HashMap<FileId, Vec<Box<dyn Any + Send>>>>,
-    /// The process that opened the cache. A forked child does not have the cache's threads.
+    /// The id of the process that opened the cache. A forked child does not have the cache's threads.
     process: u32,
 }
 
-/// A tier, and the cache's counters for it.
 struct KeptTier {
     tier: Box<dyn CacheTier>,
-    /// The storage format (`form=`) that the user chose for the tier's copies.
     form: FormChoice,
     used: UseCounters,
 }
 
 impl KeptTier {
-    /// Returns how many bytes of samples fit into the tier. A tenth of the capacity is not counted, because space is
+    /// Returns the size of the samples that fit into the tier, in bytes: nine tenths of the capacity, because space is
     /// lost at the ends of many small segments.
     fn room(&self) -> u64 {
         self.tier.parts().capacity() / 10 * 9
     }
 }
 
-/// The background threads: the stager, if there is one, with the epoch that it stages for; and the converter, which
-/// changes the storage format of copies.
+/// The cache's background threads: the stager, which fills tiers ahead, and the converter, which changes the storage
+/// format of copies.
 #[derive(Default)]
 struct StagingState {
     stager: Option<Stager>,
     converter: Option<Converter>,
-    /// The current epoch and its first step, if a tier is filled ahead.
+    /// The schedule of the current epoch and its first step, if a tier is filled ahead.
     epoch: Option<(Schedule, u64)>,
-    /// Whether the pipeline was closed, so that no thread may start.
     closed: bool,
 }
 
 impl Cache {
-    /// Opens the tiers for a dataset and loads the copies that the tiers have already. The work of their threads is
-    /// logged in `trace`. Returns `None` if no tier can be used; training then continues without a cache. If nodes
-    /// share their caches, this function meets the other ranks of the `job`.
+    /// Opens the tiers for a dataset, and loads the copies that they already have. The cache's threads log their work
+    /// in `trace`. Returns `None` if no tier can be used, because training can continue without a cache. If nodes share
+    /// their caches, waits for the other ranks of the `job` and exchanges addresses with them.
     ///
     /// # Errors
-    /// The errors of settings that are wrong for any directory, and of meeting the other ranks.
+    /// The errors of settings that are wrong for any directory, and of the exchange with the other ranks.
     pub fn open(
         index: &Arc<DatasetIndex>,
         options: CacheOptions,
@@ -195,8 +190,8 @@ impl Cache {
         Ok(Some(cache))
     }
 
-    /// Opens a reader over all tiers, driven by the calling thread. `open` makes the reader of the source, which its
-    /// own thread drives. If the cache is filled ahead, staging of the current epoch begins.
+    /// Opens a reader over all tiers and the source, driven by the calling thread. `open` makes the reader of the
+    /// source, which has its own thread. If the cache is filled ahead, staging of the current epoch begins.
     ///
     /// # Errors
     /// The errors of opening any reader.
@@ -217,7 +212,7 @@ impl Cache {
         staging.converter = converter;
         if self.fill.get().is_some_and(|(fill, _)| *fill == Fill::Ahead) {
             let stager = Stager::start(self.clone(), open).map_err(failed)?;
-            // The epoch begins before its reader is opened, so pass the epoch to the stager here.
+            // The epoch has begun before its reader is opened, so tell the new stager about it.
             if let Some((schedule, first_step)) = &staging.epoch {
                 stager.begin(schedule.clone(), *first_step);
             }
@@ -227,7 +222,8 @@ impl Cache {
         Ok(Box::new(reader))
     }
 
-    /// Begins an epoch, and directs staging to it. `order_of` returns the order of any epoch.
+    /// Begins an epoch: plans what the tiers keep, and starts staging for the epoch. `order_of` returns the sample
+    /// order of any epoch.
     pub fn begin(&self, epoch: u64, schedule: &Schedule, first_step: u64, order_of: &dyn Fn(u64) -> Order) {
         self.taken.iter().for_each(|word| word.store(0, Relaxed));
         let room = |kept: &KeptTier| {
@@ -236,11 +232,12 @@ impl Cache {
         };
         let (quota, left) =
             self.tiers.iter().map(room).fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1));
-        // A nearly full cache counts as full: reading a chunk is a waste if almost none of its samples can be kept.
+        // A nearly full cache counts as full: reading large chunks is a waste if almost none of their samples can be
+        // kept.
         self.full.store(left < u64::from(self.index.largest()).max(quota / 100), Relaxed);
         self.plan(epoch, schedule, order_of);
         if self.network.is_some() {
-            // Also publish samples that slower nodes have pushed since the end of the last epoch.
+            // Publish samples that slower nodes have pushed since the end of the last epoch.
             self.publish();
         }
         let lacks_room = self.lacks_room.swap(false, Relaxed) && self.rules.whole().is_none();
@@ -249,7 +246,6 @@ impl Cache {
         }
         let nodes = self.tiers().filter_map(|tier| tier.parts().nodes);
         nodes.for_each(|nodes| nodes.begin(schedule, first_step));
-        // Only tiers that are filled ahead need staging. Other tiers keep samples as they are read.
         let keeps_first = (0..self.tiers.len()).any(|place| self.fills_ahead(place));
         let mut staging = self.staging();
         if let Some(converter) = &staging.converter {
@@ -261,23 +257,25 @@ impl Cache {
         }
     }
 
-    /// Publishes samples that wait to be written together. Tiers that are full or have failed stay so.
+    /// Publishes the taken samples that wait to be written together. Tiers that are full or have failed do not try
+    /// again.
     pub(super) fn publish(&self) {
         self.local_tiers().for_each(|(_, local)| local.publish(Publish::Soon));
     }
 
-    /// Ends the reads of an epoch. Samples that wait to be written together are written now, for the next epoch and for
-    /// other processes.
+    /// Ends an epoch: publishes the taken samples that wait to be written together, for the next epoch and for other
+    /// processes.
     pub fn end(&self) {
         self.local_tiers().for_each(|(_, local)| local.publish(Publish::AtEnd));
     }
 
-    /// Waits until all samples kept so far can be read from the tiers.
+    /// Waits until all samples that were taken so far can be read from the tiers.
     pub fn flush(&self) {
         self.local_tiers().for_each(|(_, local)| local.publish(Publish::Now));
     }
 
-    /// Describes how the cache is filled, which storage formats its copies have, and why; empty before the first epoch.
+    /// Describes how the cache is filled, which storage formats its copies have, and the reasons. Empty before the
+    /// first epoch.
     pub fn describe(&self) -> String {
         let fill = |(fill, why): &(Fill, String)| {
             let words = if *fill == Fill::Ahead { "ahead" } else { "on use" };
@@ -287,38 +285,38 @@ impl Cache {
         self.fill.get().map(fill).into_iter().chain(forms).collect::<Vec<_>>().join("; ")
     }
 
-    /// Returns the latest error that training continued after.
+    /// Returns the latest error despite which training continued.
     pub fn last_error(&self) -> Option<String> {
         let own = self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
         own.or_else(|| self.local_tiers().find_map(|(_, local)| local.counters().last_error()))
     }
 
-    /// Clears the latest error, when another epoch begins.
+    /// Clears the error that [`Cache::last_error`] returns, at the begin of an epoch.
     pub fn forget_error(&self) {
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.local_tiers().for_each(|(_, local)| local.counters().forget_error());
     }
 
-    /// Returns the counters since the cache was opened, and the gauges.
+    /// Returns the counters since the cache was opened, and the present values of the gauges.
     pub fn stats(&self) -> CacheStats {
         let tiers = self.tiers.iter().map(|kept| (kept.tier.name(), kept.used.with(&*kept.tier)));
         CacheStats { source: self.counted.stats(), tiers: tiers.collect() }
     }
 
-    /// Returns the statistics of requests to each of the job's nodes since the cache was opened, by node name.
+    /// Returns the statistics of the requests to each of the job's nodes since the cache was opened, by node name.
     pub fn peers(&self) -> Vec<(String, PeerStats)> {
         self.tiers().filter_map(|tier| tier.parts().nodes).flat_map(|nodes| nodes.peers()).collect()
     }
 
-    /// Returns the owner nodes of the job's samples; `None` if nodes do not share their caches.
+    /// Returns the table of the samples' owner nodes; `None` if nodes do not share their caches.
     pub fn owners(&self) -> Option<SampleOwners> {
         let network = self.network.as_ref()?;
         let owners = network.owners.clone();
         Some(SampleOwners::new(network.node_of_rank.clone(), move |sample| owners.owner(sample)))
     }
 
-    /// Returns the counters of this node's server since the cache was opened; `None` if another process of this node
-    /// runs the server, or if there is no server.
+    /// Returns the counters of this node's server since the cache was opened; `None` if there is no server, or if
+    /// another process of this node runs it.
     pub fn served(&self) -> Option<ServerStats> {
         Some(self.network.as_ref()?.server.as_ref()?.stats())
     }
@@ -327,12 +325,14 @@ impl Cache {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether a tier keeps the samples that come first, until it is full.
+    /// Returns whether a tier keeps samples in the order of their first use until it is full. Otherwise it decides by
+    /// their next use.
     fn keeps_first(&self, place: TierPlace) -> bool {
         self.rules.keep_first(place)
     }
 
-    /// Returns whether this process opened the cache. In a forked child the cache's locks may be held for ever.
+    /// Returns whether this process opened the cache. In a forked child, another thread of the parent may hold the
+    /// cache's locks for ever.
     pub fn is_ours(&self) -> bool {
         self.process == std::process::id()
     }
@@ -345,7 +345,6 @@ impl Cache {
         &self.trace
     }
 
-    /// Returns the tiers that keep copies, from the fastest to the slowest.
     pub(super) fn tiers(&self) -> impl ExactSizeIterator<Item = &dyn CacheTier> {
         self.tiers.iter().map(|kept| &*kept.tier)
     }
@@ -354,22 +353,18 @@ impl Cache {
         &*self.tiers[place].tier
     }
 
-    /// Returns the tiers that keep copies on this node, and their indices in the list.
     pub(super) fn local_tiers(&self) -> impl Iterator<Item = (TierPlace, &dyn LocalTier)> {
         self.tiers().enumerate().filter_map(|(place, tier)| Some((place, tier.parts().local?)))
     }
 
-    /// Returns whether the tier at this index stands for the caches of the job's other nodes.
     pub(super) fn is_of_nodes(&self, place: TierPlace) -> bool {
         self.tier(place).parts().nodes.is_some()
     }
 
-    /// Returns the first tier that has a copy of a sample, and the copy's location.
     pub(super) fn locate(&self, sample: u64) -> Option<(TierPlace, Location)> {
         self.tiers().enumerate().find_map(|(place, tier)| Some((place, tier.locate(sample)?)))
     }
 
-    /// Returns whether any tier would keep this sample now.
     pub(super) fn wants(&self, sample: u64) -> bool {
         match self.responsible_tier(sample) {
             Some(place) => {
@@ -384,20 +379,20 @@ impl Cache {
         self.options.verify
     }
 
-    /// Marks all copies as unverified, as at the start of a run. Called when another loader joins a running pipeline.
+    /// Marks all copies as unverified, as at the start of a run. Used when another loader attaches to a running
+    /// pipeline.
     pub fn mark_unverified(&self) {
         if self.verify() != Verify::Never {
             self.local_tiers().for_each(|(_, local)| local.mark_unverified());
         }
     }
 
-    /// Counts `files` queries for the version of a file.
     pub(super) fn count_stats(&self, files: u64) {
         self.counted.looks.fetch_add(files, Relaxed);
     }
 
-    /// Handles source bytes of a sample that differ from its copy in a tier, although the file has the same stamp.
-    /// Counts the mismatch, warns, and drops the copy.
+    /// Handles a copy whose bytes differ from the sample's bytes in the source, although the source file has the same
+    /// stamp: counts the mismatch, warns, and drops the copy.
     pub(super) fn mismatched(&self, sample: u64, place: TierPlace, location: &Location) {
         self.tiers[place].used.mismatched.fetch_add(1, Relaxed);
         self.index.notices().warn_once("mismatched copies", || {
@@ -413,8 +408,7 @@ impl Cache {
         self.tier(place).drop_stale(sample, location);
     }
 
-    /// Counts a sample that a tier had but could not give. `fault` is the defect of its copy, if a defect is the
-    /// reason.
+    /// Counts a sample that a tier had but could not return. If its copy has a defect, `fault` is the defect.
     pub(super) fn count_fallback(
         &self,
         sample: u64,
@@ -428,8 +422,8 @@ impl Cache {
         }
     }
 
-    /// Records whether the pipeline waits for reads from this node's own tiers. These reads come before requests of
-    /// peers.
+    /// Records whether the pipeline waits for reads from this node's own tiers. The node's server then serves peers
+    /// more slowly.
     pub(super) fn note_own_reads(&self, wait: bool) {
         self.own_reads_wait.store(wait, Relaxed);
     }
@@ -438,12 +432,11 @@ impl Cache {
         self.demand_waits.store(waits, Relaxed);
     }
 
-    /// Returns whether the pipeline waits for its own reads from the source.
     pub(super) fn demand_waits(&self) -> bool {
         self.demand_waits.load(Relaxed)
     }
 
-    /// Ends the cache's threads. The threads hold references to the cache, so dropping the cache would not end them.
+    /// Ends the cache's threads. Dropping the cache would not end them, because they hold references to it.
     pub fn close(&self) {
         // In a forked child, the threads belong to the parent process.
         if !self.is_ours() {

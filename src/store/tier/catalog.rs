@@ -1,6 +1,6 @@
-//! The catalog: which sample is where in which segment. It takes about 26 bytes of memory for each cached sample, and
-//! half a byte for each other sample of the dataset. A segment is a file of the store, or a block of memory. The store
-//! keeps header summaries of images separately (`store/header_summaries.rs`).
+//! The catalog: in which segment, and where in it, each cached sample is. It takes about 26 bytes of memory for each
+//! cached sample, and half a byte for each other sample of the dataset. A segment is a file of the store, or a block of
+//! memory. The store keeps summaries of image headers separately (`store/header_summaries.rs`).
 
 use super::copies::Location;
 use base::parts::RawHeaderSummary;
@@ -9,32 +9,29 @@ use pixels::decode::StorageFormat;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
-/// The catalog's index of a segment, which readers use as the segment's [`data::dataset::FileId`]. It is never reused,
-/// so that no reader confuses two segments.
+/// The index of a segment in the catalog. Readers use it as [`data::dataset::FileId`]. It is never reused, so that no
+/// reader confuses two segments.
 pub(in crate::tier) type SegmentIndex = u32;
 
-/// A sample in a segment: a row of its table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::tier) struct SegmentRow {
     pub sample: u64,
-    /// The version of the source file that the bytes come from.
+    /// The version of the source file from which the bytes come.
     pub version: FileVersion,
-    /// The offset of the sample's bytes. All samples of a segment begin below 4 GiB.
+    /// The offset of the sample's bytes in the segment. All samples of a segment begin below 4 GiB.
     pub offset: u32,
     pub length: u32,
     pub crc: u32,
-    /// The storage format of the sample's bytes.
     pub form: StorageFormat,
-    /// The storage format that the last conversion of the sample tried to make. If the conversion failed, the bytes
-    /// have another format.
+    /// The storage format to which a conversion of the sample was last tried. It differs from `form` if the conversion
+    /// failed.
     pub last_target: StorageFormat,
-    /// The header summary (`header_summary`) of an image that was packed for the cache, if the segment keeps it; else
-    /// zeros.
+    /// The summary of the header of an image that was packed for the cache, if the segment has it; zeros otherwise.
     pub header_summary: RawHeaderSummary,
 }
 
-/// The location of a sample's copy: its segment, offset, length, checksum, and the version of the source's file. The
-/// version is split into halves, so that alignment wastes no bytes.
+/// The location and checksum of a sample's copy, and the version of the source file. The version is split into two
+/// halves, so that alignment wastes no bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::tier) struct PackedLocation {
     pub segment: SegmentIndex,
@@ -55,58 +52,52 @@ impl PackedLocation {
     }
 }
 
-/// Marks a sample that was taken and is not written yet.
+/// Marks a sample that was taken but is not yet written.
 const PENDING: PackedLocation =
     PackedLocation { segment: u32::MAX, offset: 0, length: 0, crc: 0, version: [0; 2] };
 
-/// The catalog's entry of a published segment.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::tier) struct Segment {
-    /// The segment's number in its tier.
+    /// The number of the segment in its tier, which is also in the name of a file.
     pub number: u64,
-    /// The group of the segment's samples.
+    /// The group of the segment's samples, which are evicted together.
     pub group: u64,
-    /// The size of the file in bytes.
     pub bytes: u64,
-    /// The time of the file's last modification, in nanoseconds since 1970.
+    /// The modification time of the file, in nanoseconds since 1970.
     pub mtime: i64,
-    /// Whether the segment must not be read any more. Locations in it stay in the catalog until they are overwritten.
+    /// Whether the segment must not be read any more. The catalog may still have locations in it, which are ignored.
     pub forgotten: bool,
-    /// The number of samples that the catalog locates in this segment.
+    /// The number of samples whose location is in this segment.
     samples: u32,
-    /// The number of samples in the file.
     rows: u32,
-    /// The number of samples in the file that are out of date, because their source files have changed.
     stale: u32,
-    /// The lowest `last_target` of the segment's rows: conversion to this storage format was tried for all samples.
+    /// The lowest `last_target` of the segment's rows: a conversion to this storage format was tried for all samples.
     pub last_target: StorageFormat,
-    /// The segment that this segment was converted from.
+    /// The segment from which this segment was converted.
     former: Option<SegmentIndex>,
 }
 
 impl Segment {
-    /// Returns whether the segment is no longer read, because later segments have all its samples.
+    /// Returns whether no location is in the segment any more, because later segments have all its samples.
     pub(in crate::tier) fn is_superseded(&self) -> bool {
         self.rows > 0 && self.samples == 0
     }
 
-    /// Returns whether the segment can be read and has samples whose conversion to `form` was not tried.
+    /// Returns whether the segment can be read and has samples for which a conversion to `form` was not tried.
     pub(in crate::tier) fn waits_for(&self, form: StorageFormat) -> bool {
         !self.forgotten && self.last_target < form && !self.is_superseded()
     }
 
-    /// Returns whether most of the file is out of date.
     fn is_mostly_stale(&self) -> bool {
         2 * u64::from(self.stale) > u64::from(self.rows)
     }
 }
 
-/// The locations of 64 neighbouring samples, in the samples' order. A bit for each sample says whether it has a
-/// location.
+/// The locations of 64 samples with consecutive ids. `present` has a bit for each sample that has a location.
 #[derive(Default)]
 struct CatalogChunk {
     present: u64,
-    /// A bit for each copy that this run has verified to match the source.
+    /// A bit for each sample whose copy this run has verified to match the source.
     checked: u64,
     places: Vec<PackedLocation>,
 }
@@ -120,14 +111,13 @@ impl CatalogChunk {
         (self.present >> bit & 1 == 1).then(|| self.places[self.rank(bit)])
     }
 
-    /// Sets a location. Returns the former location.
     fn set(&mut self, bit: u32, place: PackedLocation) -> Option<PackedLocation> {
         let rank = self.rank(bit);
         if self.present >> bit & 1 == 1 {
             return Some(std::mem::replace(&mut self.places[rank], place));
         }
         if self.places.len() == self.places.capacity() {
-            // Do not double the capacity: most of it would stay empty, in millions of chunks.
+            // Do not double the capacity, because most of it would stay empty in millions of chunks.
             self.places.reserve_exact(4);
         }
         self.places.insert(rank, place);
@@ -144,18 +134,16 @@ impl CatalogChunk {
     }
 }
 
-/// The locations of all samples, and all segments.
 pub(in crate::tier) struct Catalog {
     chunks: Vec<CatalogChunk>,
     segments: Vec<Segment>,
-    /// Segment indices by the segments' numbers in the directory; `None` for a segment that is about to be published.
+    /// The index of each segment by its number; `None` for a segment that will be published soon.
     by_number: HashMap<u64, Option<u32>>,
     held_samples: u64,
     held_bytes: u64,
 }
 
 impl Catalog {
-    /// Makes an empty catalog for `samples` samples.
     pub(in crate::tier) fn new(samples: u64) -> Self {
         let chunks = (0..samples.div_ceil(64)).map(|_| CatalogChunk::default()).collect();
         Self { chunks, segments: Vec::new(), by_number: HashMap::new(), held_samples: 0, held_bytes: 0 }
@@ -169,7 +157,7 @@ impl Catalog {
         self.segments.get(place.segment as usize).is_some_and(|segment| !segment.forgotten)
     }
 
-    /// Returns the readable location of a sample, and whether this run has verified its copy.
+    /// Returns the location of a sample's copy, if it can be read, and whether this run has verified the copy.
     pub(in crate::tier) fn locate(&self, sample: u64) -> Option<(PackedLocation, bool)> {
         let place = self.get(sample).filter(|&place| self.is_live(place))?;
         let checked = self.chunks[(sample / 64) as usize].checked >> (sample % 64) & 1 == 1;
@@ -177,7 +165,7 @@ impl Catalog {
     }
 
     /// Records that the copy of a sample in this segment matches the source. If the copy was converted during the
-    /// check, the converted copy counts as verified too.
+    /// check, the converted copy counts as verified, too.
     pub(in crate::tier) fn confirm(&mut self, sample: u64, segment_index: SegmentIndex) {
         let former = |place: PackedLocation| self.segments.get(place.segment as usize)?.former;
         let is_of = |place| place == segment_index;
@@ -186,13 +174,12 @@ impl Catalog {
         }
     }
 
-    /// Marks every copy as unverified.
     pub(in crate::tier) fn mark_unverified(&mut self) {
         self.chunks.iter_mut().for_each(|chunk| chunk.checked = 0);
     }
 
-    /// Drops the copy of a sample in this segment, which does not match the source any more. Returns whether the copy
-    /// was still the sample's location, and whether most of the segment is out of date now.
+    /// Removes the location of a sample in this segment, because the copy no longer matches the source. Returns whether
+    /// the location was in this segment, and whether most of the segment is out of date now.
     pub(in crate::tier) fn drop_stale(&mut self, sample: u64, segment_index: SegmentIndex) -> (bool, bool) {
         let Some(place) = self.get(sample).filter(|place| place.segment == segment_index) else {
             return (false, false);
@@ -206,7 +193,7 @@ impl Catalog {
         (true, segment.is_mostly_stale())
     }
 
-    /// Returns whether a sample is kept in `group`, or is pending: taken, but not written yet.
+    /// Returns whether a sample is kept in `group`, or was taken but is not yet written (pending).
     pub(in crate::tier) fn keeps(&self, sample: u64, group: u64) -> bool {
         let here = |place: PackedLocation| {
             self.is_live(place) && self.segments[place.segment as usize].group == group
@@ -214,8 +201,9 @@ impl Catalog {
         self.get(sample).is_some_and(|place| place == PENDING || here(place))
     }
 
-    /// Marks a sample as pending: taken for `group`, but not written yet. Returns `false` if it is pending or kept in
-    /// `group` already. A sample that another group keeps moves: it cannot be located until it is written again.
+    /// Marks a sample as pending: taken for `group`, but not yet written. Returns `false` if the sample is pending or
+    /// kept in `group` already. If another group keeps the sample, the sample moves, and cannot be located until it is
+    /// written again.
     pub(in crate::tier) fn mark_pending(&mut self, sample: u64, group: u64) -> bool {
         let new = !self.keeps(sample, group);
         if new {
@@ -224,12 +212,10 @@ impl Catalog {
         new
     }
 
-    /// Returns whether a sample is pending: taken, but not written yet.
     pub(in crate::tier) fn is_pending(&self, sample: u64) -> bool {
         self.get(sample) == Some(PENDING)
     }
 
-    /// Clears the mark of a pending sample that will not be written.
     pub(in crate::tier) fn cancel_pending(&mut self, sample: u64) {
         if self.is_pending(sample) {
             self.chunks[(sample / 64) as usize].clear((sample % 64) as u32);
@@ -248,7 +234,7 @@ impl Catalog {
         }
     }
 
-    /// Announces segment `number`, which is about to be published. Returns whether it was unknown.
+    /// Records that segment `number` will be published soon. Returns whether the number is new.
     pub(in crate::tier) fn announce(&mut self, number: u64) -> bool {
         match self.by_number.entry(number) {
             Entry::Occupied(_) => false,
@@ -259,13 +245,13 @@ impl Catalog {
         }
     }
 
-    /// Withdraws the announcement of a segment that could not be published.
+    /// Undoes [`Catalog::announce`] for a segment that could not be published.
     pub(in crate::tier) fn retract(&mut self, number: u64) {
         self.by_number.remove(&number);
     }
 
-    /// Adds an announced segment that is published now, and returns its index. The caller enters its samples
-    /// afterwards.
+    /// Adds an announced segment that is now published, and returns its index. The caller adds the samples with
+    /// [`Catalog::place`] or [`Catalog::replace`].
     pub(in crate::tier) fn publish(&mut self, number: u64, group: u64, stamp: &Stamp) -> SegmentIndex {
         let segment_index = self.segments.len() as u32;
         let (bytes, mtime) = (stamp.size, stamp.mtime);
@@ -286,8 +272,8 @@ impl Catalog {
         segment_index
     }
 
-    /// Enters the samples of a published segment, except samples that a later segment has. `checked` says that this run
-    /// has verified the copies to match the source.
+    /// Adds the locations of the samples of a published segment, except samples that a later segment has. `checked` is
+    /// true if this run has verified that the copies match the source.
     pub(in crate::tier) fn place(&mut self, segment_index: SegmentIndex, rows: &[SegmentRow], checked: bool) {
         self.note_rows(segment_index, rows);
         for row in rows {
@@ -302,8 +288,8 @@ impl Catalog {
         }
     }
 
-    /// Enters the samples of a published segment that were converted from the segment `former`, except samples that are
-    /// no longer located in `former`.
+    /// Adds the locations of samples that were converted from the segment `former`, except samples whose location is no
+    /// longer in `former`.
     pub(in crate::tier) fn replace(
         &mut self,
         former: SegmentIndex,
@@ -319,7 +305,7 @@ impl Catalog {
         }
     }
 
-    /// Records that no sample of a segment could be converted to this storage format.
+    /// Records that a conversion to this storage format was tried for all samples of a segment, and failed.
     pub(in crate::tier) fn set_last_target(&mut self, segment_index: SegmentIndex, form: StorageFormat) {
         if let Some(segment) = self.segments.get_mut(segment_index as usize) {
             segment.last_target = form;
@@ -340,7 +326,7 @@ impl Catalog {
         self.held_samples += u64::from(!segment.forgotten);
     }
 
-    /// Records that `samples` samples of this segment are out of date, because their files have changed. Returns
+    /// Records that `samples` more samples of this segment are out of date, because their files have changed. Returns
     /// whether most of the segment is out of date.
     pub(in crate::tier) fn note_stale(&mut self, segment_index: SegmentIndex, samples: u32) -> bool {
         let segment = &mut self.segments[segment_index as usize];
@@ -349,7 +335,8 @@ impl Catalog {
         segment.is_mostly_stale()
     }
 
-    /// Forgets a segment with all its samples. Returns whether it could be read before.
+    /// Marks a segment as forgotten, so that its samples can no longer be located. Returns whether it could be read
+    /// before.
     pub(in crate::tier) fn forget(&mut self, segment_index: SegmentIndex) -> bool {
         let Some(segment) = self.segments.get_mut(segment_index as usize) else { return false };
         if std::mem::replace(&mut segment.forgotten, true) {
@@ -361,17 +348,14 @@ impl Catalog {
         true
     }
 
-    /// Returns the segment of this index, even if it is forgotten.
     pub(in crate::tier) fn segment(&self, segment_index: SegmentIndex) -> Option<Segment> {
         self.segments.get(segment_index as usize).copied()
     }
 
-    /// Returns whether segment `number` of the directory is known.
     pub(in crate::tier) fn has(&self, number: u64) -> bool {
         self.by_number.contains_key(&number)
     }
 
-    /// Returns the segments that can be read, with their indices.
     pub(in crate::tier) fn live(&self) -> impl Iterator<Item = (SegmentIndex, Segment)> {
         self.by_number
             .values()
@@ -379,12 +363,10 @@ impl Catalog {
             .map(|&segment_index| (segment_index, self.segments[segment_index as usize]))
     }
 
-    /// Returns the segments that are no longer read, because later segments have all their samples.
     pub(in crate::tier) fn superseded(&self) -> impl Iterator<Item = SegmentIndex> {
         self.live().filter(|(_, segment)| segment.is_superseded()).map(|(segment_index, _)| segment_index)
     }
 
-    /// Returns the location of a sample's copy for readers, if there is one.
     pub(in crate::tier) fn location(&self, sample: u64) -> Option<Location> {
         let (place, checked) = self.locate(sample)?;
         let extent =
@@ -392,7 +374,6 @@ impl Catalog {
         Some(Location { extent, crc: Some(place.crc), version: Some(place.version()), checked })
     }
 
-    /// Returns the bytes of the segments that can be read, by group.
     pub(in crate::tier) fn groups(&self) -> BTreeMap<u64, u64> {
         let mut groups = BTreeMap::new();
         for (_, segment) in self.live() {
@@ -401,7 +382,6 @@ impl Catalog {
         groups
     }
 
-    /// Returns the number of samples that can be located, and the bytes of the segments that can be read.
     pub(in crate::tier) fn held(&self) -> (u64, u64) {
         (self.held_samples, self.held_bytes)
     }

@@ -3,48 +3,48 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counters since the tier was opened, and gauges of the present.
+/// Counters since the tier was opened, and gauges with the present values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct CopyStats {
-    /// The number of samples written into segments that are published.
+    /// The number of samples written into segments that were published.
     pub admitted_samples: u64,
-    /// The bytes of the samples written into segments that are published.
+    /// The bytes of the samples written into segments that were published.
     pub admitted_bytes: u64,
-    /// The number of samples offered while all write buffers were in use: they arrive faster than the drive writes.
+    /// The number of samples dropped because all write buffers were in use: samples arrived faster than the drive
+    /// writes.
     pub dropped_busy: u64,
-    /// The number of samples that did not fit into the quota.
+    /// The number of samples dropped because they did not fit into the quota.
     pub dropped_full: u64,
-    /// The number of samples lost to a failed write, or offered while filling paused after a failed write.
+    /// The number of samples dropped because their write failed, or because filling was paused after a failed write.
     pub dropped_off: u64,
-    /// The number of writes, links and listings of the directory that failed.
+    /// The number of failed writes, links and listings of the directory.
     pub write_errors: u64,
-    /// The number of segments found unusable: torn, changed, unreadable.
+    /// The number of segments that were unusable: incomplete, changed or unreadable.
     pub damaged_segments: u64,
-    /// The number of copies that are not used because their file has changed since they were made.
+    /// The number of copies that are unusable because their source file has changed since they were made.
     pub stale: u64,
-    /// The number of samples not kept because their file changed while it was read.
+    /// The number of samples dropped because their source file changed while it was read.
     pub dropped_changed: u64,
-    /// The number of segments in this process's catalog that another process evicted.
+    /// The number of segments that this process had loaded and another process evicted.
     pub vanished_segments: u64,
-    /// The number of segments that this process evicted, to get below the quota or because their group had to leave.
+    /// The number of segments that this process evicted, to stay within the quota or because their group was evicted.
     pub evicted_segments: u64,
     /// The bytes of the segments that this process evicted.
     pub evicted_bytes: u64,
     /// The number of copies that were converted to another storage format (`form=`).
     pub converted_samples: u64,
-    /// The number of copies that stay as they are, because they cannot be converted, or would become too large.
+    /// The number of copies that stay as they are, because they cannot be converted or would become too large.
     pub unconvertible_samples: u64,
     /// Gauge: the number of this dataset's samples that can be located.
     pub held_samples: u64,
-    /// Gauge: the bytes of this dataset's segment files in this process's catalog, footers included.
+    /// Gauge: the bytes of this dataset's segment files that this process has loaded, including their footers.
     pub held_bytes: u64,
-    /// Gauge: the bytes on disk of all datasets' segments and of segments being filled, when they were last counted.
+    /// Gauge: the bytes on disk of all datasets' segments, including unfinished segments, at the latest count.
     pub used_bytes: u64,
     /// Gauge: the quota in bytes.
     pub quota_bytes: u64,
 }
 
-/// The atomic counters, which several threads raise.
 #[derive(Default)]
 pub(in crate::tier) struct CopyCounters {
     pub admitted_samples: AtomicU64,
@@ -65,13 +65,12 @@ pub(in crate::tier) struct CopyCounters {
     last_error: Mutex<Option<String>>,
 }
 
-/// Adds to a counter.
 pub(in crate::tier) fn count(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Relaxed);
 }
 
 impl CopyCounters {
-    /// Returns the counters; gauges that are kept elsewhere are 0.
+    /// Returns the counters. Gauges that are kept elsewhere are 0.
     pub(in crate::tier) fn stats(&self) -> CopyStats {
         let read = |counter: &AtomicU64| counter.load(Relaxed);
         CopyStats {
@@ -94,19 +93,18 @@ impl CopyCounters {
         }
     }
 
-    /// Lowers the gauge of used bytes, until they are counted again.
+    /// Subtracts `bytes` from the gauge of used bytes, until they are counted again.
     pub(in crate::tier) fn freed(&self, bytes: u64) {
         let less = |used: u64| Some(used.saturating_sub(bytes));
         let _ = self.used_bytes.fetch_update(Relaxed, Relaxed, less);
     }
 
-    /// Counts a failure and keeps its message.
     pub(in crate::tier) fn failed(&self, error: String) {
         count(&self.write_errors, 1);
         self.note(error);
     }
 
-    /// Keeps the message about a failure that is counted elsewhere.
+    /// Keeps the message of a failure that is counted elsewhere.
     pub(in crate::tier) fn note(&self, error: String) {
         *self.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error);
     }

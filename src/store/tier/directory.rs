@@ -15,7 +15,6 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A store, and how to read its files.
 pub(super) struct Directory {
     pub(super) name: TierName,
     pub(super) path: PathBuf,
@@ -27,26 +26,23 @@ pub(super) struct Directory {
     pub(super) served: ServedFiles,
 }
 
-/// The maximum number of reads in flight from a drive.
 const MAX_READS: usize = 64;
 
-/// The maximum number of segments that are open for other nodes.
+/// The maximum number of segments that are kept open for serving other nodes.
 const MAX_SERVED: usize = 256;
 
-/// The segments that are open for serving other nodes.
 #[derive(Default)]
 pub(super) struct ServedFiles(Mutex<ServedTable>);
 
 #[derive(Default)]
 struct ServedTable {
-    /// Each open file, and the sequence number of its latest use.
+    /// Open files, each with the value of `uses` at its latest use.
     open: HashMap<FileId, (Arc<File>, u64)>,
-    /// The number of uses so far.
     uses: u64,
 }
 
 impl ServedFiles {
-    /// Returns the file of a segment, open for reading. If too many files are open, closes the least recently used one.
+    /// Returns the open file of a segment. If too many files are open, closes the least recently used one.
     fn open(&self, files: &dyn Files, file: FileId) -> Result<Arc<File>> {
         let ServedTable { open, uses } = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *uses += 1;
@@ -54,7 +50,7 @@ impl ServedFiles {
             *last = *uses;
             return Ok(file.clone());
         }
-        // An open segment keeps its bytes on the drive after its removal.
+        // Close removed segments, because an open file keeps its bytes on the drive.
         open.retain(|file, _| !files.is_gone(*file));
         if open.len() >= MAX_SERVED {
             let oldest = open.iter().min_by_key(|(_, (_, last))| *last).map(|(file, _)| *file);
@@ -117,11 +113,11 @@ impl CacheTier for Directory {
         let source = DataSource {
             files: self.store.files(),
             root: self.path.clone(),
-            // If the store is empty, this extent does not exist, and the reader tests itself on another file.
+            // If the store is empty, this extent does not exist. The reader then tests itself on another file.
             first: Extent { file: FileId(0), offset: 0, length: 1 },
             bytes: self.size,
         };
-        // With pread, each read in flight needs a thread, so limit a queue depth that was meant for a dataset on
+        // With pread, each read in flight needs a thread. So limit a queue depth that was chosen for a dataset on
         // servers.
         let depth = self.queue_depth.min(MAX_READS);
         let (slots, io, direct) = (slots.clone(), self.io, self.direct);
@@ -154,7 +150,7 @@ impl LocalTier for Directory {
         self.store.mark_unverified();
     }
 
-    /// Returns `true`: the write buffers exist from the start.
+    /// Returns `true`, because the write buffers always exist.
     fn offers_at_once(&self, _group: u64, _length: u32) -> bool {
         true
     }
@@ -179,7 +175,6 @@ mod tests {
     use super::*;
     use data::dataset::Stamp;
 
-    /// A test double: every segment is the same file.
     struct OneFile(PathBuf);
 
     impl Files for OneFile {

@@ -27,41 +27,41 @@ pub enum Fill {
     Ahead,
 }
 
-/// Bytes of one staging read: large enough for any parallel file system, and small enough that the pipeline's own reads
-/// hardly wait for it.
+/// The bytes of one read when whole shards are copied ahead of their use (staging): large enough for any parallel file
+/// system, and small enough that the pipeline's own reads hardly wait for it.
 pub const STAGED_READ: u64 = 4 << 20;
 
-/// The reason for not staging on a node that uses a part of the samples in each epoch: a shard has many samples that
-/// the node uses later, or never.
+/// The reason that is reported if a node does not copy whole shards ahead. The node uses only a part of the samples in
+/// each epoch, so it would use many samples of a shard later, or never.
 pub const KEPT_AS_READ: &str = "the node uses only a part of each epoch, and keeps samples as it reads them";
 
-/// How many times faster staging must be than reading on use. Staging needs a second reader, and samples that are used
-/// before their shard has arrived are read twice.
+/// Staging (copying whole shards ahead) must be this many times faster than reading on use to be chosen. Staging needs
+/// a second reader, and samples that are used before their shard has arrived are read twice.
 const ADVANTAGE: f64 = 1.5;
-/// The value of [`ADVANTAGE`] if each request is charged. Staging makes far fewer requests, so it may take twice the
-/// time.
+/// The value of [`ADVANTAGE`] for an object store that charges each request. Staging makes far fewer requests, so it
+/// may take twice the time.
 const CHARGED_ADVANTAGE: f64 = 0.5;
 
-/// The inputs of the cost model.
+/// The inputs of the cost model that chooses how the cache is filled.
 #[derive(Debug, Clone, Copy)]
 pub struct FillJob {
     /// The number of samples in the dataset.
     pub samples: u64,
-    /// The bytes of all samples.
+    /// The total bytes of all samples.
     pub bytes: u64,
     /// Whether samples are in shards. If each sample is a file, staging would open the files one by one too.
     pub shards: bool,
     /// The number of reads in flight.
     pub depth: usize,
-    /// Whether each request is charged.
+    /// Whether the object store charges for each request.
     pub charged: bool,
 }
 
-/// Chooses how to fill, and returns the reason in words.
+/// Chooses how to fill the cache, and returns the reason in words. `source` has the rates of the source, or the reason
+/// why they are unknown.
 ///
-/// Compares the time that a first epoch needs for its reads, by [`TierRates`]: for all samples in random order, and for
-/// all shards in reads of [`STAGED_READ`] bytes. If the rates are unknown, `source` is the reason; shards are then
-/// staged only if each request is charged.
+/// Compares two times, which are computed from the rates: to read all samples in random order, and to read all shards
+/// in chunks of [`STAGED_READ`] bytes. If the rates are unknown, shards are staged only if each request is charged.
 pub fn choose(choice: FillChoice, job: &FillJob, source: Result<TierRates, String>) -> (Fill, String) {
     match choice {
         FillChoice::Use => return (Fill::Use, "fill=use".into()),

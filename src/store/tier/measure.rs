@@ -10,7 +10,7 @@ use data::schedule::Order;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// The result of reads of one kind.
+/// The result of measured reads of one kind.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
 pub struct Reads {
     /// The number of reads in flight.
@@ -33,34 +33,34 @@ pub type MakeReader<'a> = dyn Fn(&SlotPool, usize) -> Result<Box<dyn Reader>> + 
 /// A tier's rates, and the reads that they were computed from.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct MeasuredTier {
-    /// Describes how the tier was read.
+    /// The reader's description of how it read the tier.
     pub io: String,
-    /// The rates that a plan computes with.
+    /// The rates that were computed from the reads below.
     pub rates: TierRates,
-    /// Reads of the first samples of shards, one at a time.
+    /// The first read of each shard, which also opens the shard; one at a time. `None` if no shards were opened.
     pub opened: Option<Reads>,
     /// Reads of samples, one at a time. In a sharded dataset, the shards are open already.
     pub one: Reads,
     /// Reads of samples, with as many in flight as in training.
     pub full: Reads,
-    /// Reads of large consecutive chunks.
+    /// Reads of large consecutive chunks; `None` if each sample is a file.
     pub large: Option<Reads>,
     /// The number of requests to servers for all these reads.
     #[serde(skip)]
     pub requests: u64,
 }
 
-/// The seed of the orders to read by. It must not be a user's seed, because the measured samples are in caches
-/// afterwards.
+/// The seed of the random orders in which the measurement reads. No user should have the same seed: the first samples
+/// of that user's epoch would be in caches already.
 const SEED: u64 = 0x6d65_6173_7572_6521;
 
-/// The maximum number of shards that are read.
+/// The maximum number of shards that a measurement reads from.
 const SHARDS: u64 = 64;
 
-/// The number of samples that are read one at a time from an open shard.
+/// The number of samples that a measurement reads from each open shard, one at a time.
 const OF_A_SHARD: u64 = 12;
 
-/// The number of large chunks in flight.
+/// The number of reads of large chunks in flight.
 const LARGE: usize = 4;
 
 /// The maximum size of the arena of slots in bytes, unless large samples need more.
@@ -85,7 +85,7 @@ pub fn source(
     let samples = |from: u64| (from..).map(|position| index.extent(order.sample(position % index.len())));
     if !index.is_sharded() {
         let one = meter.read(&mut samples(0), 1, limit / 3)?;
-        // Continue after the samples that were read before, which may be in a cache now.
+        // Continue after the samples that `one` counts, because they may be in a cache now.
         let full = meter.read(&mut samples(one.reads), depth, limit * 2 / 3)?;
         return Ok(MeasuredTier {
             io,
@@ -101,7 +101,7 @@ pub fn source(
     let (opened, one) = meter.shards(index, &shards, limit / 4)?;
     let full = meter.read(&mut samples(0), depth, limit / 2)?;
     let size = |shard| index.shard_stamp(shard).map_or(0, |stamp| stamp.size);
-    // Begin with the last shards, because samples were read from the first ones.
+    // Begin with the last shards, because the measurements above read samples of the first shards.
     let chunks: Vec<_> = shards.iter().rev().flat_map(|&shard| chunks(shard, size(shard))).collect();
     let large = meter.read(&mut chunks.into_iter().cycle(), LARGE, limit / 4)?;
     let rates = rates(Some(&opened), &one, &full, Some(&large));
@@ -154,7 +154,7 @@ fn rates(opened: Option<&Reads>, one: &Reads, full: &Reads, large: Option<&Reads
     let latency = (one.median_seconds - transfer).max(1.0 / full.per_second().max(f64::MIN_POSITIVE));
     let at_once = full.in_flight.max(1) as f64;
     let concurrency = match large {
-        // The bandwidth is the limit, not the number of concurrent reads.
+        // The bandwidth limits these reads, so the number of reads in flight does not.
         Some(large) if full.bandwidth() > 0.9 * large.bandwidth() => at_once,
         _ => (full.per_second() * latency).clamp(1.0, at_once),
     };
@@ -208,7 +208,6 @@ fn slots(depth: usize, largest: usize) -> Result<SlotPool> {
     SlotPool::new((2 * depth * sample).clamp(least, ARENA.max(least)))
 }
 
-/// Cuts a file into chunks of [`STAGED_READ`] bytes.
 fn chunks(file: FileId, size: u64) -> impl Iterator<Item = Extent> + Clone {
     (0..size.div_ceil(STAGED_READ)).map(move |chunk| {
         let offset = chunk * STAGED_READ;
@@ -216,21 +215,18 @@ fn chunks(file: FileId, size: u64) -> impl Iterator<Item = Extent> + Clone {
     })
 }
 
-/// Returns some shards that hold samples, in random order.
 fn some_shards(index: &DatasetIndex) -> Vec<FileId> {
     let shards: Vec<_> = index.files().filter(|&shard| !index.samples_of(shard).is_empty()).collect();
     let order = Order::shuffled(&index.fingerprint(), SEED, 1, shards.len() as u64);
     (0..order.len().min(SHARDS)).map(|position| shards[order.sample(position) as usize]).collect()
 }
 
-/// Measures the reads of one reader.
 struct RateMeter<'a> {
     reader: &'a mut dyn Reader,
     slots: &'a SlotPool,
 }
 
 impl RateMeter<'_> {
-    /// Reads a sample of each shard, which opens the shard, and then further samples of the shard.
     fn shards(&mut self, index: &DatasetIndex, shards: &[FileId], limit: Duration) -> Result<(Reads, Reads)> {
         let (mut opened, mut one) = (Reads::default(), Reads::default());
         let begun = Instant::now();
@@ -245,15 +241,15 @@ impl RateMeter<'_> {
             }
         }
         if one.reads == 0 {
-            // Each shard has only one sample.
+            // Each shard has only one sample, so no sample was read from an open shard.
             one = opened.clone();
         }
         (opened.in_flight, one.in_flight) = (1, 1);
         Ok((opened, one))
     }
 
-    /// Reads `extents`, `depth` at a time, until they end or the time is over. Later answers are awaited but not
-    /// counted.
+    /// Reads `extents`, `depth` at a time, until they end or `limit` has passed. Answers that arrive after `limit` are
+    /// awaited but not counted.
     fn read(
         &mut self,
         extents: &mut dyn Iterator<Item = Extent>,

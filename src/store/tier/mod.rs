@@ -1,5 +1,5 @@
-//! Tiers: the places that a sample's bytes can come from. Fast tiers keep copies of samples, which the known schedule
-//! selects.
+//! Tiers: the places that a sample's bytes can come from. Fast tiers keep copies of samples. The order of the epochs is
+//! known in advance, and decides which samples they keep.
 //!
 //! ```text
 //! reader ─┬─ memory has a copy of the file's version? ────► copied ────────────────────┐

@@ -17,10 +17,10 @@ use base::rng::{RandomKey, Use};
 use data::dataset::Fingerprint;
 use std::num::NonZeroU64;
 
-/// A node that keeps samples for all.
+/// A node that keeps samples for all nodes of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeShare {
-    /// The name that identifies the node, even after an absence: its hostname.
+    /// The hostname, by which the node is recognised after an absence.
     pub name: String,
     /// The bytes that the node can keep.
     pub capacity: u64,
@@ -79,7 +79,8 @@ impl Placement {
         of(&self.assignment.begins) << 32 ^ self.assignment.slots << 40 ^ of(&self.owners)
     }
 
-    /// Returns the node that keeps `sample`, by its index in the list that was given; `None` if no node does.
+    /// Returns the node that keeps `sample`, as an index into the nodes that [`Placement::new`] got; `None` if no node
+    /// keeps it.
     ///
     /// # Panics
     /// Panics if there is no such sample.
@@ -89,12 +90,11 @@ impl Placement {
     }
 }
 
-/// The assignment of samples to slots, in rounds that each give every slot one sample. Similar samples are often
-/// consecutive or at equal distances, so each round begins at another slot.
+/// The assignment of samples to slots. Consecutive samples go to consecutive slots, in rounds that give every slot one
+/// sample. Each round begins at another slot, because similar samples often come at equal distances.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SlotAssignment {
     slots: u64,
-    /// The slot of each round's first sample.
     begins: Vec<u32>,
 }
 
@@ -120,15 +120,13 @@ struct Bidder {
     /// The node's index in the list that was given, or [`NO_OWNER`].
     node: u32,
     key: RandomKey,
-    /// The mean of the bidder's times: 2⁶⁴ divided by its capacity.
+    /// The mean of the random times that the bidder draws: 2⁶⁴ divided by its capacity.
     pace: u64,
-    /// The bytes that the bidder can still keep.
     room: u64,
 }
 
 /// The number of blocks of random numbers that are computed at a time, each for [`WORDS`] slots.
 const RUN: usize = 16;
-/// The number of random numbers in a block.
 const WORDS: usize = 4;
 
 impl Bidders {
@@ -161,7 +159,8 @@ impl Bidders {
         Ok(Self(std::iter::once((NO_OWNER, "", missing)).chain(capacities).filter_map(bidder).collect()))
     }
 
-    /// Returns the bidders with the earliest times at the slots of a run.
+    /// Returns the bidder with the earliest time for each of the `RUN * WORDS` slots of a run, as an index into the
+    /// bidders.
     fn first_choices(&self, run: u64) -> impl Iterator<Item = u32> + use<> {
         let mut first = [[(u128::MAX, 0); WORDS]; RUN];
         for (number, bidder) in (0..).zip(&self.0) {
@@ -179,8 +178,8 @@ impl Bidders {
         first.into_iter().flatten().map(|(_, number)| number)
     }
 
-    /// Gives a slot of `bytes` to the bidder with the earliest time that has space for it. `first` is the bidder with
-    /// the earliest time of all. Returns the new owner.
+    /// Assigns a slot, whose samples take `bytes` bytes, to the bidder with the earliest time that has space for them.
+    /// `first` is the bidder with the earliest time of all. Returns the new owner.
     fn give(&mut self, slot: u64, bytes: u64, first: usize) -> u32 {
         let first = match self.0.get(first) {
             None => return NO_OWNER,
@@ -196,7 +195,6 @@ impl Bidders {
         bidder.node
     }
 
-    /// Returns the bidder with the earliest time at a slot, among the bidders that `can` keep the slot.
     fn first_with(&self, slot: u64, can: impl Fn(&Bidder) -> bool) -> Option<usize> {
         let bidders = self.0.iter().enumerate().filter(|(_, bidder)| can(bidder));
         let word = |bidder: &Bidder| bidder.key.block(slot / WORDS as u64, 0)[slot as usize % WORDS];
@@ -205,7 +203,6 @@ impl Bidders {
 }
 
 impl Bidder {
-    /// Returns the bidder's time at a slot, computed from the random `word` that the bidder has drawn for the slot.
     fn time(&self, word: u32) -> u128 {
         u128::from(exponential(word)) * u128::from(self.pace)
     }
@@ -215,7 +212,6 @@ impl Bidder {
 /// uniform.
 fn exponential(word: u32) -> u64 {
     const FRACTION: u32 = 32;
-    /// ln 2.
     const LN_2: u128 = 0xB172_17F8;
     // Compute the binary logarithm of `rest`, digit by digit: a square that reaches 2 has a logarithm of 1/2 or more.
     let rest = (1 << 32) - u64::from(word);

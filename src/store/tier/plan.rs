@@ -6,11 +6,11 @@ use data::schedule::{Order, RepeatSpread};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A point in the progress of a training: `epoch · samples + position`.
+/// A point in the progress of a training: `epoch · samples + position`, where `samples` is the length of an epoch.
 pub type Moment = u64;
 
-/// The uses of samples by a node, in all epochs whose orders are known. Each node computes its own uses from the
-/// schedule.
+/// The positions, in all epochs whose orders are known, at which one node uses samples. Each node computes its own uses
+/// from the schedule.
 #[derive(Debug, Clone)]
 pub struct KnownUses {
     samples: u64,
@@ -25,14 +25,15 @@ pub struct KnownUses {
 pub struct NodeSlice {
     /// The number of samples that all ranks take in a step.
     pub global_batch: u64,
-    /// The node's first sample in the global batch.
+    /// The position of the node's first sample in the global batch.
     pub begin: u64,
-    /// The end of the node's samples in the global batch.
+    /// The position after the node's last sample in the global batch.
     pub end: u64,
 }
 
 impl NodeSlice {
-    /// Returns the part of `ranks` with `batch_size` samples each, in a world of `world_size` ranks.
+    /// Returns the part of the global batch that `ranks` take, if each of `world_size` ranks takes `batch_size`
+    /// samples.
     pub fn of(ranks: Range<u32>, batch_size: u32, world_size: u32) -> Self {
         let batch = u64::from(batch_size);
         let (begin, end) = (batch * u64::from(ranks.start), batch * u64::from(ranks.end));
@@ -74,8 +75,8 @@ impl KnownUses {
     }
 
     /// Returns the first moment after `moment` at which the node uses `sample`; `None` if no known epoch uses it again.
-    /// Each searched epoch costs one inverse of the order. The average number of searched epochs is the larger of two
-    /// numbers: nodes and repeats.
+    /// Each searched epoch costs one inverse of the order. On average, the search covers as many epochs as there are
+    /// nodes, or repeats of a sample, whichever is more.
     pub fn next_use(&self, sample: u64, moment: Moment) -> Option<Moment> {
         let known = self.first_epoch..self.first_epoch + self.orders.len() as u64;
         let first = (moment / self.samples.max(1)).max(known.start);
@@ -87,7 +88,7 @@ impl KnownUses {
     }
 }
 
-/// Which samples stay if not all fit.
+/// Which samples stay in a tier that has no space for all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetentionRule {
     /// The samples that came first stay: the tier is filled, and then it stops. No rule reads less if a node uses every
@@ -134,7 +135,7 @@ pub enum Admission {
     },
 }
 
-/// The decisions about one tier of `capacity` bytes.
+/// Decides which samples one tier of `capacity` bytes admits and evicts.
 #[derive(Debug, Clone)]
 pub struct TierPlan {
     rule: RetentionRule,
@@ -150,19 +151,18 @@ impl TierPlan {
         Self { rule, capacity, held: 0, groups: BTreeMap::new(), evicted: Vec::new() }
     }
 
-    /// Returns the bytes held.
     #[cfg(test)]
     pub fn held(&self) -> u64 {
         self.held
     }
 
-    /// Records that `bytes` are in the tier already.
+    /// Records that the tier already holds `bytes` of a group.
     pub fn found(&mut self, group: GroupId, bytes: u64) {
         *self.groups.entry(group).or_default() += bytes;
         self.held += bytes;
     }
 
-    /// Records that `bytes` were admitted but could not be kept.
+    /// Records that `bytes` were admitted to a group but could not be kept.
     pub fn lost(&mut self, group: GroupId, bytes: u64) {
         if let Some(held) = self.groups.get_mut(&group) {
             let less = bytes.min(*held);
@@ -213,12 +213,11 @@ impl TierPlan {
         self.groups.last_key_value().map(|(&last, _)| last)
     }
 
-    /// Returns the groups that left since the last call.
+    /// Returns the groups that were evicted since the last call.
     pub fn take_evicted(&mut self) -> Vec<GroupId> {
         std::mem::take(&mut self.evicted)
     }
 
-    /// Evicts groups whose time has passed, because they hold nothing useful.
     fn expire(&mut self, current: GroupId) {
         while let Some((&group, _)) = self.groups.first_key_value().filter(|(group, _)| **group < current) {
             self.evict(group);
@@ -239,7 +238,6 @@ mod tests {
     use std::collections::HashSet;
     use std::sync::Arc;
 
-    /// A simulated tier: the samples that it holds, without files.
     #[derive(Default)]
     struct Contents {
         groups: BTreeMap<GroupId, HashSet<u64>>,
@@ -250,7 +248,6 @@ mod tests {
             self.groups.values().any(|samples| samples.contains(&sample))
         }
 
-        /// Applies the plan's decision about `sample`.
         fn apply(&mut self, sample: u64, admission: Admission, evicted: &[GroupId]) {
             for group in evicted {
                 self.groups.remove(group);
@@ -361,7 +358,6 @@ mod tests {
                     groups.remove(&group);
                 }
                 if let Admission::Admit { group } = admission {
-                    // Some samples cannot be written.
                     match stream.below(10) {
                         0 => plan.lost(group, bytes),
                         _ => *groups.entry(group).or_default() += bytes,

@@ -33,7 +33,7 @@ pub struct Machine {
 
 impl TierRates {
     /// Returns the minimum time in seconds until `files` files (or extents of open shards) of `bytes` in total arrive
-    /// in random order. The limits are the concurrency and the bandwidth.
+    /// in random order. If `opens`, each file must be opened first. The limits are the concurrency and the bandwidth.
     pub fn random_seconds(&self, files: u64, bytes: u64, opens: bool) -> f64 {
         let latency = self.read_seconds + if opens { self.open_seconds } else { 0.0 };
         let waiting = files as f64 * latency / self.concurrency.max(1.0);

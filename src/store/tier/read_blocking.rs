@@ -46,9 +46,8 @@ impl Cache {
         Ok((bytes, TierName::SOURCE))
     }
 
-    /// Reads a copy's bytes; `None` if the copy cannot be read or is wrong.
     fn read_copy(&self, sample: u64, place: TierPlace, location: Location) -> Option<Vec<u8>> {
-        // A single sample of another node is not worth the wait: it is read from the source.
+        // The tier of other nodes has no blocking read: the sample is then read from the source.
         let read = self.tier(place).parts().local.map(|local| local.read_blocking(&location));
         let fault = match read.transpose() {
             Ok(None) => Some(CopyFault::Gone),
@@ -76,7 +75,6 @@ impl Cache {
         })
     }
 
-    /// Compares the source's bytes of a sample with its copy. Confirms the copy, or drops it.
     pub(super) fn compare(&self, sample: u64, place: TierPlace, location: &Location, bytes: &[u8]) {
         if self.is_copy_of(place, location, bytes) {
             self.tier(place).confirm(sample, location);

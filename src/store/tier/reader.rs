@@ -28,33 +28,28 @@ use std::sync::Arc;
 #[cfg(test)]
 mod tests;
 
-/// Reads samples from the fastest tier that has them, and otherwise from the source.
 pub(crate) struct TieredReader {
     cache: Arc<Cache>,
     /// The source's reader, followed by the reader of each tier.
     readers: ReaderGroup,
     revalidation: Revalidation,
-    /// Samples in flight, by token.
     pending: HashMap<u64, PendingSample>,
     arrived: Vec<(usize, Completion)>,
     versions: Vec<VersionAnswer>,
 }
 
-/// A sample in flight.
 struct PendingSample {
     sample_request: SampleRequest,
     state: PendingState,
 }
 
-/// A requested sample.
 #[derive(Clone, Copy)]
 struct SampleRequest {
     sample: u64,
-    /// The extent in the dataset.
     extent: Extent,
     /// The origin to report if the sample is read from the source.
     at_source: SampleOrigin,
-    /// The wanted parts, and the header summary of the copy that they are chosen for.
+    /// The wanted parts of the sample, with the header summary by which the pipeline chose the parts.
     parts: Option<(WantedBytes, SummarizedBytes)>,
 }
 
@@ -72,11 +67,12 @@ impl SampleRequest {
     }
 }
 
-/// The progress of a sample in flight.
 enum PendingState {
     /// The version of the sample's file was requested. The sample will be read into this slot.
-    AwaitingVersion { slot: Slot, copy: Option<(TierPlace, Location)> },
-    /// The sample is being read.
+    AwaitingVersion {
+        slot: Slot,
+        copy: Option<(TierPlace, Location)>,
+    },
     Read(Route),
 }
 
@@ -89,9 +85,9 @@ fn of(place: TierPlace) -> usize {
 }
 
 impl TieredReader {
-    /// Opens the readers of all tiers. The source's reader, which `source` opens, has its own thread. The calling
-    /// thread drives the first of the readers that wait for their reads themselves ([`TierReader::Waiting`]); each
-    /// further one has its own thread.
+    /// Opens the readers of all tiers. The source's reader, which `source` opens, has its own thread. The readers of
+    /// some tiers block while they wait ([`TierReader::Waiting`]): the calling thread drives the first of these
+    /// readers, and each other one gets its own thread.
     ///
     /// # Errors
     /// The errors of opening any reader.
@@ -124,7 +120,6 @@ impl TieredReader {
         Ok(Self { cache, readers, revalidation, pending, arrived, versions })
     }
 
-    /// Submits a sample's read, or requests the version of its file first.
     fn submit_or_query(
         &mut self,
         token: u64,
@@ -142,7 +137,6 @@ impl TieredReader {
         }
     }
 
-    /// Submits a sample's read by the given route.
     fn read(&mut self, token: u64, sample_request: SampleRequest, slot: Slot, route: Route) {
         if let Route::Copy(place, location) = &route
             && location.extent.length as usize + OVERHEAD > slot.capacity()
@@ -155,7 +149,7 @@ impl TieredReader {
         }
         match &route {
             Route::Copy(place, location) => {
-                // The parts may have been chosen for another copy than this one.
+                // The pipeline may have chosen the parts by the header summary of another copy.
                 let summarized = || self.cache.header_summary(sample_request.sample, *place, location);
                 let parts = sample_request.parts.filter(|(_, chosen_by)| summarized() == Some(*chosen_by));
                 let parts = parts.map(|(parts, _)| parts);
@@ -170,7 +164,6 @@ impl TieredReader {
         self.pending.insert(token, PendingSample { sample_request, state: PendingState::Read(route) });
     }
 
-    /// Submits the reads of samples whose files' versions have arrived. Returns whether there were any.
     fn resume_after_version(&mut self) -> bool {
         self.revalidation.take(&mut self.versions);
         let mut versions = std::mem::take(&mut self.versions);
@@ -189,8 +182,6 @@ impl TieredReader {
         any
     }
 
-    /// Returns completed reads, and offers their samples to the tiers. A sample with a wrong copy is read from the
-    /// source.
     fn complete_reads(&mut self, out: &mut Vec<Completion>) {
         let mut arrived = std::mem::take(&mut self.arrived);
         for (_, completion) in arrived.drain(..) {
@@ -253,14 +244,15 @@ impl TieredReader {
             self.cache.count_fallback(sample, place, location, fault);
         }
         match slot {
-            // Request the copy again, with the version that the sample's file has.
+            // The node gives its copy only if the request has the version of the sample's file: query the version, and
+            // request the copy again.
             Some(slot) if unconfirmed => {
                 let lookup = RouteLookup::NeedsVersion(Some((place, location)));
                 self.submit_or_query(token, sample_request, slot, lookup);
             }
             Some(slot) => {
-                // A node without the sample gets it pushed. A node that may have the sample was only late, and a push
-                // would make that node later.
+                // The sample is pushed to the node that owns it if that node has no copy. A node that may have a copy
+                // was only late, and a push would delay it further.
                 let may_have_it = self.cache.is_of_nodes(place) && fault != Some(CopyFault::Gone);
                 let at_source = if may_have_it { SampleOrigin::SourceUnpushed } else { SampleOrigin::Source };
                 let lookup = self.cache.route_without_copy(extent.file);
@@ -274,7 +266,6 @@ impl TieredReader {
         }
     }
 
-    /// Waits for the first answer, from any tier.
     fn wait_once(&mut self) -> Result<()> {
         if self.readers.in_flight() == 0 {
             self.revalidation.wait(&mut self.versions);
@@ -284,12 +275,11 @@ impl TieredReader {
         self.readers.wait(answered, &mut self.arrived)
     }
 
-    /// Returns whether reads from this node's own copies are in flight.
     fn own_copies_in_flight(&self) -> bool {
         self.cache.local_tiers().any(|(place, _)| self.readers.get(of(place)).in_flight() > 0)
     }
 
-    /// Returns the number of reads in flight from copies. Each may have to be repeated from the source.
+    /// Returns the number of copies that are being read. Each of these reads may fail and be repeated from the source.
     fn copies_in_flight(&self) -> usize {
         self.readers.in_flight() - self.readers.get(SOURCE).in_flight()
     }
@@ -359,8 +349,8 @@ impl Reader for TieredReader {
             let went_on = self.resume_after_version();
             let nothing_came = self.arrived.is_empty() && !went_on;
             self.complete_reads(out);
-            // If the only result is a sample that must be read again from the source, keep waiting: the caller takes a
-            // return without answers to mean that a waker was called.
+            // If the only result is a bad copy, whose sample must be read again from the source, keep waiting: the
+            // caller takes a return without completions to mean that a waker was called.
             if out.len() > before || nothing_came || waited_for == 0 {
                 self.cache.note_demand(false);
                 self.cache.note_own_reads(false);

@@ -16,15 +16,13 @@ const MAX_THREADS: usize = 16;
 /// The maximum number of threads if each query is a request to a server.
 const MAX_REMOTE_THREADS: usize = 64;
 
-/// The answer to a query for the version of a file.
 pub(super) struct VersionAnswer {
-    /// The token of the query.
     pub token: u64,
     /// The version of the file; `None` if it is unknown, or cannot be distinguished from a later version.
     pub version: Option<FileVersion>,
 }
 
-/// Queries in flight, driven by one thread.
+/// The queries for versions of files that one reader has in flight.
 pub(super) struct Revalidation {
     index: Arc<DatasetIndex>,
     in_flight: usize,
@@ -35,7 +33,6 @@ pub(super) struct Revalidation {
 }
 
 struct RevalidationThreads {
-    /// The queue of queries; `None` while dropping.
     queries: Option<Sender<(u64, FileId)>>,
     answers: Receiver<ThreadAnswer>,
     shared: Arc<RevalidationShared>,
@@ -56,7 +53,7 @@ struct RevalidationShared {
 }
 
 impl Revalidation {
-    /// Prepares queries for files of `index`, about `depth` at a time. It calls `on_answer` when an answer arrives
+    /// Prepares queries for files of `index`, about `depth` at a time. `on_answer` is called when an answer arrives
     /// while the caller [listens](Revalidation::listen).
     ///
     /// # Errors
@@ -82,12 +79,10 @@ impl Revalidation {
         self.in_flight
     }
 
-    /// Returns the number of queries since the last call.
     pub(super) fn take_count(&mut self) -> u64 {
         std::mem::take(&mut self.count)
     }
 
-    /// Queries the version of `file`.
     pub(super) fn ask(&mut self, token: u64, file: FileId) {
         self.in_flight += 1;
         self.count += 1;
@@ -99,7 +94,6 @@ impl Revalidation {
         }
     }
 
-    /// Appends the available answers, without waiting.
     pub(super) fn take(&mut self, out: &mut Vec<VersionAnswer>) {
         let before = out.len();
         out.extend(self.ready.drain(..));
@@ -112,7 +106,6 @@ impl Revalidation {
         self.in_flight -= out.len() - before;
     }
 
-    /// Waits until there is an answer, or the waker is called.
     pub(super) fn wait(&mut self, out: &mut Vec<VersionAnswer>) {
         if self.ready.is_empty()
             && self.in_flight > 0
@@ -134,7 +127,6 @@ impl Revalidation {
         threads.answers.is_empty()
     }
 
-    /// Returns a waker that ends a wait.
     pub(super) fn waker(&self) -> Waker {
         let shared = self.threads.as_ref().map(|threads| threads.shared.clone());
         Waker(Arc::new(move || {
@@ -192,8 +184,8 @@ impl Drop for RevalidationThreads {
     }
 }
 
-/// Returns the version of a file; `None` if a later version might not differ from it. Waits briefly if the file has
-/// just changed.
+/// Returns the version of a file. If the file has just changed, waits briefly, because another change within the same
+/// clock tick would not show. Returns `None` if the version is still not reliable, or cannot be read.
 pub(super) fn version_now(index: &DatasetIndex, file: FileId) -> Option<FileVersion> {
     let stamp = Stamp::stable(TICK, || index.stat(file)).ok()?;
     stamp.is_stable().then(|| stamp.version())

@@ -22,24 +22,24 @@ use super::copies::Location;
 use super::store::Verify;
 use data::dataset::{FileId, FileVersion};
 
-/// Where a sample is read from.
 pub(super) enum Route {
-    /// The sample is read from its copy in this tier.
     Copy(TierPlace, Location),
     /// The sample is read from the source. If `version` is known, the tiers may keep the sample as of this version. If
     /// there is a `copy`, the bytes that were read are compared with it.
-    Source { version: Option<FileVersion>, copy: Option<(TierPlace, Location)> },
+    Source {
+        version: Option<FileVersion>,
+        copy: Option<(TierPlace, Location)>,
+    },
 }
 
-/// The route of a sample, as far as it is known without the version of the sample's file.
+/// The route of a sample, if it can be known without the current version of the sample's file.
 pub(super) enum RouteLookup {
     Found(Route),
-    /// The route depends on the file's version. The copy, if there is one, is included.
+    /// The route depends on the file's version. The value is the sample's copy, if a tier has one.
     NeedsVersion(Option<(TierPlace, Location)>),
 }
 
 impl Cache {
-    /// Finds the route of a sample in `file`.
     pub(super) fn look_up_route(&self, sample: u64, file: FileId) -> RouteLookup {
         match (self.locate(sample), self.index().shard_version(file)) {
             (Some((place, location)), _) if location.checked => {
@@ -54,7 +54,7 @@ impl Cache {
         }
     }
 
-    /// Returns the route of a sample whose file has `version` now; `None` if the version is unknown.
+    /// Returns the route of a sample whose file now has `version`, which is `None` if the version is unknown.
     pub(super) fn route(
         &self,
         sample: u64,
@@ -75,7 +75,8 @@ impl Cache {
             // A copy on another node can be compared only there, when the source's bytes are pushed.
             return Route::Source { version, copy: copy.filter(|(_, location)| location.crc.is_some()) };
         }
-        // If the copy's version is known only after reading it, accept no other version.
+        // The version of a copy on another node is not known before the copy is read: request exactly the file's
+        // version.
         let location = Location { version, ..location };
         self.tier(place).confirm(sample, &location);
         Route::Copy(place, location)

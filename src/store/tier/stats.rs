@@ -7,16 +7,13 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// How a number behaves over time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StatKind {
     /// A counter, which begins at 0 in each period.
     Counter,
-    /// A gauge, which has the current value.
     Gauge,
 }
 
-/// Numbers with their names and kinds.
 type StatFields<'a> = Vec<(&'static str, StatKind, &'a mut u64)>;
 
 /// Defines a struct of numbers, with the one list of their names and kinds.
@@ -112,9 +109,9 @@ stats! {
 /// The statistics of a cache.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// The numbers of the source.
+    /// Counters and gauges of reads from the source.
     pub source: SourceStats,
-    /// The numbers of each tier that keeps copies, from the fastest to the slowest.
+    /// Counters and gauges of each tier that keeps copies, from the fastest to the slowest.
     pub tiers: Vec<(TierName, TierStats)>,
 }
 
@@ -157,7 +154,7 @@ impl CacheStats {
         all.held_bytes as f64 / all.quota.max(1) as f64
     }
 
-    /// Returns the counters since `before`; gauges stay as they are.
+    /// Returns the counts since `before`. Gauges keep their current values.
     pub fn since(&self, before: &Self) -> Self {
         let mut now = self.clone();
         now.combine(before, |now, then, kind| match kind {
@@ -195,7 +192,6 @@ impl std::ops::AddAssign for CacheStats {
     }
 }
 
-/// The atomic counters of the source, for several threads.
 #[derive(Default)]
 pub(super) struct SourceCounters {
     pub reads: AtomicU64,
@@ -224,7 +220,7 @@ impl SourceCounters {
     }
 }
 
-/// The cache's own counters for a tier. The tier counts everything else.
+/// Counters that the cache keeps for a tier. The tier itself keeps all other counters.
 #[derive(Default)]
 pub(super) struct UseCounters {
     pub hits: AtomicU64,
@@ -234,7 +230,6 @@ pub(super) struct UseCounters {
 }
 
 impl UseCounters {
-    /// Returns these counters together with the tier's counters.
     pub(super) fn with(&self, tier: &dyn CacheTier) -> TierStats {
         let number = |counter: &AtomicU64| counter.load(Relaxed);
         let CopyStats {

@@ -21,7 +21,6 @@ use base::error::{Error, Result};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-/// The saved buffer of a former rank.
 struct FormerBuffer {
     /// The directory of the former rank; `None` if it is now the directory of this rank.
     other_directory: Option<ReadOnlyStore>,
@@ -33,7 +32,6 @@ struct FormerBuffer {
 pub(crate) struct FormerBuffers(Vec<Option<FormerBuffer>>);
 
 impl FormerBuffers {
-    /// The positions of the sources of a former rank.
     pub(crate) fn positions(&self, rank: usize) -> Option<&[SourcePosition]> {
         Some(&self.0.get(rank)?.as_ref()?.snapshot.header.positions)
     }
@@ -57,7 +55,6 @@ impl RehearsalBuffer {
         (0..).zip(former).map(of_rank).collect::<Result<_>>().map(FormerBuffers)
     }
 
-    /// The saved buffer of one former rank. `None` if its directory cannot be reached.
     fn find_one(&mut self, share: RankShare, saved: &SnapshotRef) -> Result<Option<FormerBuffer>> {
         let base = self.options.directory.clone().ok_or_else(no_directory)?;
         let (path, saved) = (share.path(&base), *saved);
@@ -87,8 +84,8 @@ impl RehearsalBuffer {
         Ok(None)
     }
 
-    /// Restores this rank's share of the former buffers, without the samples that were `withdrawn`. The run continues
-    /// the runs of `lineage`. A new directory gets the run number `run`.
+    /// Restores this rank's share of the former buffers, without the samples that were `withdrawn`. `lineage` has the
+    /// numbers of this run and of the runs that it continues. A new directory gets the run number `run`.
     ///
     /// # Errors
     /// [`Error::Config`] if the directory has the states of another run, [`Error::Unavailable`] if the directory has
@@ -102,8 +99,9 @@ impl RehearsalBuffer {
         let own = former.found().find(|former| former.other_directory.is_none());
         let are_all_there = former.0.iter().all(Option::is_some);
         if let (None, Some(store)) = (own, self.bytes.store()) {
-            // An earlier attempt to resume from the same states may have been killed. If all former snapshots still
-            // exist, no state of that attempt was acknowledged.
+            // A former attempt to resume from these states may have been killed, and this directory may be from that
+            // attempt. If all former snapshots still exist, no state of that attempt was acknowledged, so the directory
+            // can be used again.
             let is_earlier_try = are_all_there && lineage.contains(&store.run());
             if !store.snapshots().is_empty() && !is_earlier_try {
                 return Err(has_states(store.path()));
@@ -128,7 +126,6 @@ impl RehearsalBuffer {
         Ok(())
     }
 
-    /// Builds the reservoir of this rank from the reservoirs of the former ranks.
     fn merge_reservoirs(&mut self, former: &FormerBuffers) -> Result<()> {
         let options = (self.seed, self.options.by, self.options.capacity);
         let mut merged = Reservoir::new(self.seed, self.options.by, self.options.capacity)?;
@@ -169,7 +166,6 @@ impl RehearsalBuffer {
         Ok(())
     }
 
-    /// The failed samples of this rank: for each step, the ids of the samples that failed in its batch.
     fn failed_of<'a>(&self, headers: impl Iterator<Item = &'a SnapshotHeader>) -> VecDeque<(u64, Vec<u64>)> {
         let mut failed = BTreeMap::<u64, Vec<u64>>::new();
         for (step, ids) in headers.flat_map(|header| &header.failed) {

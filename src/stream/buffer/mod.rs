@@ -42,7 +42,7 @@ pub struct RehearsalOptions {
     pub directory_bytes: u64,
     /// The maximum number of bytes of kept samples that are in memory in addition to the directory.
     pub memory_bytes: u64,
-    /// The number of states that may wait to be acknowledged.
+    /// The maximum number of saved states that are not acknowledged yet. Each keeps a snapshot in the directory.
     pub keep_states: usize,
 }
 
@@ -52,7 +52,6 @@ impl RehearsalOptions {
         format!("{:?}, {:?}", self.by, self.capacity)
     }
 
-    /// Opens the directory of a rank.
     fn open_store(&self, path: &Path, notices: &Notices) -> Result<SegmentStore> {
         // A snapshot takes about thirty bytes per sample, and several snapshots may be kept.
         let snapshot_bytes = self.directory_bytes / 16;
@@ -61,7 +60,6 @@ impl RehearsalOptions {
     }
 }
 
-/// A sample of the buffer that a step rehearses.
 pub(super) struct BatchSample {
     pub label: Option<u32>,
     pub bytes: LiveBytes,
@@ -69,14 +67,12 @@ pub(super) struct BatchSample {
     pub uses: u32,
 }
 
-/// The rehearsal buffer.
 pub(super) struct RehearsalBuffer {
     options: RehearsalOptions,
     share: RankShare,
     seed: u64,
     reservoir: Reservoir,
     bytes: SampleStorage,
-    /// The number of samples that were offered.
     offered: u64,
     /// The steps that are planned and not delivered, in order.
     ahead: VecDeque<BufferStep>,
@@ -94,23 +90,16 @@ pub(super) struct RehearsalBuffer {
     notices: Notices,
 }
 
-/// The changes of one step.
 struct BufferStep {
     step: u64,
     change: StepChange,
-    /// The ids of the samples that were evicted.
     evicted: Vec<u64>,
-    /// The ids of the samples that were inserted.
     inserted: Vec<u64>,
     /// The number of samples that had been offered before this step.
     offered: u64,
 }
 
 impl RehearsalBuffer {
-    /// Opens the buffer of a rank. The buffer is empty at first.
-    ///
-    /// # Errors
-    /// I/O errors of the directory.
     pub(super) fn open(
         options: &RehearsalOptions,
         seed: u64,
@@ -152,12 +141,10 @@ impl RehearsalBuffer {
         self.bytes.retain_on_disk(&IdSet::default())
     }
 
-    /// The runs whose directories belong to this run.
     pub(super) fn lineage(&self) -> &[u32] {
         &self.lineage
     }
 
-    /// Opens the directories of this run whose ranks no longer exist.
     fn open_abandoned(&mut self) -> Result<()> {
         let Some(base) = self.options.directory.clone() else { return Ok(()) };
         for path in self.share.abandoned(&base) {
@@ -168,17 +155,14 @@ impl RehearsalBuffer {
         Ok(())
     }
 
-    /// The number of kept samples.
     pub(super) fn len(&self) -> u64 {
         self.reservoir.len() as u64
     }
 
-    /// The bytes of the kept samples.
     pub(super) fn bytes(&self) -> u64 {
         self.reservoir.bytes()
     }
 
-    /// Draws the samples that `step` rehearses.
     pub(super) fn draw(&self, step: u64, count: u32) -> Vec<u64> {
         self.reservoir.draw(step, count as usize)
     }
@@ -216,7 +200,6 @@ impl RehearsalBuffer {
         })
     }
 
-    /// Records that the step rehearses these samples.
     pub(super) fn rehearse(&mut self, ids: &[u64]) {
         let step = self.ahead.back_mut().expect("a step was begun");
         self.reservoir.used(ids, &mut step.change);
@@ -285,7 +268,7 @@ impl RehearsalBuffer {
         Ok(())
     }
 
-    /// Drops the bytes of a sample, unless it is kept, may return, or is in a snapshot.
+    /// Drops the bytes of a sample, unless the sample is kept, may return when a step is undone, or is in a snapshot.
     fn forget_bytes(&mut self, id: u64) -> Result<()> {
         let may_return = self.ahead.iter().any(|step| step.evicted.contains(&id));
         let is_saved = || self.snapshots.values().any(|saved| saved.binary_search(&id).is_ok());
@@ -295,18 +278,10 @@ impl RehearsalBuffer {
         self.bytes.forget(id)
     }
 
-    /// Reads the bytes of a kept sample, synchronously.
-    ///
-    /// # Errors
-    /// I/O errors of the directory.
     pub(super) fn read(&self, id: u64) -> Result<Vec<u8>> {
         self.bytes.read(id)
     }
 
-    /// Opens the reader of the buffer's files, if there is a directory.
-    ///
-    /// # Errors
-    /// The errors of readers.
     pub(super) fn open_reader(
         &self,
         slots: &SlotPool,

@@ -101,7 +101,6 @@ impl RehearsalBuffer {
         self.bytes.retain_on_disk(&wanted)
     }
 
-    /// Warns that `gone` of the `all` samples in a state's buffer are missing.
     pub(super) fn warn_missing(&self, gone: usize, all: usize) {
         if gone > 0 {
             self.notices.warn_once("missing rehearsal", || {
@@ -113,10 +112,6 @@ impl RehearsalBuffer {
         }
     }
 
-    /// The positions of the sources in a snapshot.
-    ///
-    /// # Errors
-    /// The errors of [`RehearsalBuffer::restore`].
     pub(crate) fn positions(&mut self, saved: &SnapshotRef) -> Result<Vec<SourcePosition>> {
         self.snapshot(saved).map(|snapshot| snapshot.header.positions)
     }
@@ -163,13 +158,12 @@ pub(super) fn has_states(path: &Path) -> Error {
     Error::config("rehearsal.directory", message)
 }
 
-/// The error for a state with a buffer in a directory, if no directory is given.
+/// The error if a state has its rehearsal buffer in a directory, but the user gave no directory.
 pub(super) fn no_directory() -> Error {
     let message = "is not given, but the state has its rehearsal buffer in a directory: pass the same one";
     Error::config("rehearsal.directory", message)
 }
 
-/// The sorted ids of the samples in a snapshot.
 pub(super) fn ids_of(snapshot: &BufferSnapshot) -> Vec<u64> {
     let mut ids: Vec<u64> = snapshot.kept.iter().map(|kept| kept.id).collect();
     ids.sort_unstable();

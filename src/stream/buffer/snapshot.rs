@@ -15,21 +15,18 @@ use std::path::Path;
 
 const ROW: usize = 28;
 
-/// A snapshot.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct BufferSnapshot {
     pub header: SnapshotHeader,
     pub kept: Vec<KeptSample>,
 }
 
-/// The parts of a snapshot other than the table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SnapshotHeader {
     /// For each part of the reservoir, its part number and its threshold: the smallest (key, id) that was ever refused
     /// or evicted because the part was full.
     pub parts: Vec<(u32, Option<(u64, u64)>)>,
-    /// The number of samples that were offered.
     pub offered: u64,
     /// The failed samples: for each step, the ids of the samples that failed in its batch.
     pub failed: Vec<(u64, Vec<u64>)>,
@@ -66,10 +63,6 @@ impl BufferSnapshot {
         bytes
     }
 
-    /// Parses the bytes that [`BufferSnapshot::encode`] returned.
-    ///
-    /// # Errors
-    /// What is wrong with the bytes, as text.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let cut = || "it is cut short".to_owned();
         let (length, rest) = bytes.split_first_chunk().ok_or_else(cut)?;

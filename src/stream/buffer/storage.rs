@@ -15,17 +15,14 @@ use store::io::{DataSource, Direct, IoChoice, Reader, open_source};
 /// A segment is rewritten to free space if less than this fraction of its bytes is needed.
 const SPARSE: f64 = 0.8;
 
-/// The bytes of kept samples.
 pub(super) struct SampleStorage {
     memory: HashMap<u64, Arc<Record>>,
-    /// The number of bytes in memory.
     in_memory: u64,
     /// The limit of `in_memory`, if there is a directory.
     max_in_memory: u64,
     stored: Option<StoredBytes>,
 }
 
-/// The bytes in a directory.
 struct StoredBytes {
     store: SegmentStore,
     places: IdTable<RecordPlace>,
@@ -49,10 +46,6 @@ impl SampleStorage {
             || self.stored.as_ref().is_some_and(|stored| stored.places.contains_key(&id))
     }
 
-    /// Keeps the bytes of a sample.
-    ///
-    /// # Errors
-    /// I/O errors of the directory, and an error if it is full.
     pub(super) fn keep(&mut self, record: &Arc<Record>) -> Result<()> {
         let bytes = record.bytes().len() as u64;
         if let Some(stored) = &mut self.stored {
@@ -87,10 +80,6 @@ impl SampleStorage {
         }
     }
 
-    /// Reads the bytes of a sample, synchronously.
-    ///
-    /// # Errors
-    /// I/O errors of the directory; [`Error::Unavailable`] if the bytes are not kept.
     pub(super) fn read(&self, id: u64) -> Result<Vec<u8>> {
         let none = || Error::Unavailable(format!("sample {id} of a stream is no longer kept"));
         match (self.memory.get(&id), &self.stored) {
@@ -100,10 +89,6 @@ impl SampleStorage {
         }
     }
 
-    /// Drops the bytes of a sample.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub(super) fn forget(&mut self, id: u64) -> Result<()> {
         if let Some(record) = self.memory.remove(&id) {
             self.in_memory -= record.bytes().len() as u64;
@@ -170,7 +155,7 @@ impl SampleStorage {
         let source = DataSource {
             files: stored.store.as_files(),
             root: stored.store.path().to_owned(),
-            // If there is no file yet, the reader tests itself on another file.
+            // This extent tests the reader. If the file does not exist yet, the reader tests itself on another file.
             first: Extent { file: FileId(0), offset: 0, length: 1 },
             bytes: stored.store.quota(),
         };
@@ -200,7 +185,7 @@ impl StoredBytes {
         }
     }
 
-    /// Updates the places of samples that were moved, also for planned batches.
+    /// Updates the places of samples whose bytes were moved, including samples of planned batches.
     fn follow(&mut self, moved: &[MovedRecord]) {
         for MovedRecord { id, from, to } in moved {
             if self.places.get(id) != Some(from) {

@@ -4,23 +4,20 @@ use super::IngestQueue;
 use crate::counters::StreamCounters;
 use crate::source::SourcePosition;
 
-/// The sample counters and the positions of all sources at one instant.
 #[derive(Debug, Clone)]
 pub(crate) struct IngestPositions {
     pub counters: StreamCounters,
     /// For each source, its position and the number of its samples that arrived and are not settled.
     pub sources: Vec<(SourcePosition, u64)>,
-    /// The ids of the samples that were withdrawn.
     pub withdrawn: Vec<u64>,
 }
 
 impl IngestQueue {
-    /// Sets where an ordered source begins.
+    /// Makes an ordered source resume after the sample with this key.
     pub(crate) fn start_after(&self, source: usize, key: String) {
         self.lock().sources[source].start_after(key);
     }
 
-    /// The counters, positions and withdrawn samples, at one instant.
     pub(crate) fn positions(&self) -> IngestPositions {
         let state = self.lock();
         let mut withdrawn: Vec<u64> = state.withdrawn.iter().copied().collect();
@@ -36,7 +33,6 @@ impl IngestQueue {
         }
     }
 
-    /// Restores the ids of the samples that a former run withdrew.
     pub(crate) fn restore_withdrawn(&self, ids: &[u64]) {
         self.lock().withdrawn.extend(ids);
     }

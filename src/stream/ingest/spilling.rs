@@ -88,7 +88,6 @@ impl IngestQueue {
 }
 
 impl IngestState {
-    /// Records that a sample waits in the directory.
     fn spill(&mut self, sample: WaitingSample, place: RecordPlace) {
         let WaitingSample { arrival, source, number, record, since } = sample;
         self.counters.queued -= 1;

@@ -5,7 +5,6 @@ use crate::share::RankShare;
 use crate::spill::SpillOptions;
 use proptest::prelude::*;
 
-/// An event at the queue.
 #[derive(Debug, Clone)]
 enum QueueEvent {
     /// Samples arrive. Some may be unusable, and the first may have arrived before.
@@ -97,7 +96,6 @@ proptest! {
             prop_assert!(counters.balances(), "{counters:?}");
             prop_assert!(counters.queued >= taken.len() as u64);
         }
-        // The remaining samples can be used up.
         ingest.settle(taken.drain(..).map(|sample| (sample.record.id, SampleOutcome::Delivered)));
         let rest = ingest.take(usize::MAX);
         ingest.settle(rest.into_iter().map(|sample| (sample.record.id, SampleOutcome::Delivered)));

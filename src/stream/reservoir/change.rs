@@ -3,22 +3,17 @@
 use super::KeptSample;
 use super::sorted::ReservoirEntry;
 
-/// One change of a reservoir.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ReservoirChange {
-    /// The sample with this id was inserted.
     Inserted(u64),
-    /// This sample was evicted.
     Evicted(ReservoirEntry),
-    /// The sample with this id was rehearsed.
     Used(u64),
     /// The part had this threshold before the change.
     Threshold(u32, (u64, u64)),
-    /// The part was created.
     NewPart(u32),
 }
 
-/// The changes of one step, in order.
+/// The changes that one step made to a reservoir, in order.
 #[derive(Debug, Clone, Default)]
 pub struct StepChange {
     pub(super) log: Vec<ReservoirChange>,

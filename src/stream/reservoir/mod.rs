@@ -74,7 +74,7 @@ pub struct Offered {
     pub bytes: u32,
     /// The sample's score, for [`KeepBy::Score`].
     pub weight: f64,
-    /// The number of samples that were offered before it, for [`KeepBy::Recency`].
+    /// The number of samples that were offered before this sample, for [`KeepBy::Recency`].
     pub ordinal: u64,
 }
 
@@ -82,25 +82,25 @@ pub struct Offered {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeptSample {
     pub id: u64,
-    /// The key. Samples with smaller keys stay longer.
+    /// The random key. The samples with the smallest keys are kept.
     pub order: u64,
     /// The sample's class, or [`NO_CLASS`].
     pub class: u32,
     pub bytes: u32,
-    /// The number of times that it was rehearsed.
+    /// The number of times that this sample was rehearsed.
     pub uses: u32,
 }
 
 /// The result of an offer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct OfferOutcome {
-    /// Whether the sample was inserted. `false` also for a sample that was already kept, which stays unchanged.
+    /// Whether the sample was inserted. `false` if it was refused, or if it was already kept and so stays unchanged.
     pub kept: bool,
     /// The samples that were evicted.
     pub evicted: Vec<KeptSample>,
 }
 
-/// A part of a reservoir, as stored in a snapshot.
+/// A part of a reservoir (a class, or the whole reservoir), as stored in a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReservoirPart {
     /// The class if samples are kept by class, otherwise 0.
@@ -177,7 +177,7 @@ impl Reservoir {
     }
 
     /// Removes a sample for good, also from the changes of the `pending` steps, so that undoing these steps does not
-    /// bring the sample back. Returns the sample if it was kept, or could have returned.
+    /// bring the sample back. Returns the sample if it was kept, or if undoing a step could have brought it back.
     pub fn withdraw<'a>(
         &mut self,
         id: u64,
@@ -263,7 +263,8 @@ impl Reservoir {
         self.positions.contains_key(&id)
     }
 
-    /// The capacity of each part. It is 0 if there are more classes than the capacity has samples.
+    /// The capacity of each class if samples are kept by class, otherwise the whole capacity. It is 0 if there are more
+    /// classes than the capacity has samples.
     pub fn share(&self) -> Capacity {
         let parts = self.parts.len().max(1) as u64;
         match self.capacity {
@@ -276,7 +277,6 @@ impl Reservoir {
         if self.by == KeepBy::Class { class } else { 0 }
     }
 
-    /// Creates the part if it is missing, and returns whether it was created.
     fn ensure_part(&mut self, part: u32) -> bool {
         let before = self.parts.len();
         self.parts.entry(part).or_insert(Part { samples: 0, bytes: 0, threshold: NEVER });
@@ -299,7 +299,6 @@ impl Reservoir {
         Some(entry)
     }
 
-    /// Evicts samples that exceed the share of any part.
     fn shrink(&mut self, change: &mut StepChange, evicted: &mut Vec<KeptSample>) {
         let parts: Vec<u32> = self.parts.keys().copied().collect();
         parts.into_iter().for_each(|part| self.trim(part, change, evicted));

@@ -4,7 +4,6 @@ use super::{KeepBy, Offered};
 use base::error::{Error, Result};
 use base::rng::{RandomKey, Use};
 
-/// Computes the keys of samples.
 #[derive(Debug, Clone)]
 pub(super) struct KeepOrder {
     key: RandomKey,

@@ -11,7 +11,6 @@ const MAX_CHUNK: usize = 1024;
 /// The sort key of an entry: its part, its random key, its id.
 pub(super) type Position = (u32, u64, u64);
 
-/// A sample in the reservoir, and the part that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReservoirEntry {
     pub part: u32,
@@ -24,7 +23,6 @@ impl ReservoirEntry {
     }
 }
 
-/// The entries in the order of their positions.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SortedEntries {
     /// No chunk is empty.
@@ -42,14 +40,12 @@ impl SortedEntries {
         self.chunks.partition_point(|chunk| chunk[0].position() <= position).saturating_sub(1)
     }
 
-    /// The index of the chunk with the entry at `position`, and the entry's index in the chunk.
     fn find(&self, position: Position) -> Option<(usize, usize)> {
         let chunk = self.chunk(position);
         let found = self.chunks.get(chunk)?.binary_search_by_key(&position, ReservoirEntry::position);
         Some((chunk, found.ok()?))
     }
 
-    /// Inserts an entry at a position that is free.
     pub(super) fn insert(&mut self, entry: ReservoirEntry) {
         self.len += 1;
         let number = self.chunk(entry.position());
@@ -66,7 +62,6 @@ impl SortedEntries {
         }
     }
 
-    /// Removes the entry at `position`.
     pub(super) fn remove(&mut self, position: Position) -> Option<ReservoirEntry> {
         let (number, at) = self.find(position)?;
         self.len -= 1;

@@ -9,7 +9,7 @@ impl Reservoir {
         self.entries.iter().map(|entry| &entry.kept)
     }
 
-    /// The parts of the reservoir, in order.
+    /// The parts of the reservoir: one for each class if samples are kept by class, otherwise a single part.
     pub fn parts(&self) -> impl Iterator<Item = ReservoirPart> {
         self.parts.iter().map(|(&part, found)| ReservoirPart {
             part,

@@ -40,7 +40,6 @@ fn filled(seed: u64, by: KeepBy, capacity: Capacity, offers: &[Offered]) -> Rese
     reservoir
 }
 
-/// Everything that a snapshot stores.
 fn content(reservoir: &Reservoir) -> (Vec<ReservoirPart>, Vec<KeptSample>) {
     let (parts, entries): (Vec<_>, Vec<KeptSample>) =
         (reservoir.parts().collect(), reservoir.entries().copied().collect());
@@ -169,16 +168,12 @@ fn what_is_evicted_was_kept_and_what_is_kept_was_told_of() {
     });
 }
 
-/// An event at a reservoir, for the test of undoing.
 #[derive(Debug, Clone)]
 enum ReservoirEvent {
     /// A step draws this many samples, then offers this many.
     Step(usize, usize),
-    /// The first undelivered step is delivered.
     Deliver,
-    /// All undelivered steps are undone.
     Undo,
-    /// One of the offered samples is withdrawn.
     Withdraw(prop::sample::Index),
 }
 
@@ -291,7 +286,6 @@ fn tables_that_no_reservoir_could_have_are_refused() {
     assert!(other.merge(reservoir).unwrap_err().to_string().contains("different seeds"));
 }
 
-/// How often each of `count` samples or arrival places was kept, over `times` reservoirs.
 fn kept_counts(times: u64, count: usize, keep: impl Fn(u64) -> (Reservoir, HashMap<u64, usize>)) -> Vec<u64> {
     let mut counts = vec![0; count];
     for time in 0..times {
@@ -443,7 +437,6 @@ fn entries_stay_sorted_through_many_chunks() {
     let mut sorted = SortedEntries::default();
     let mut random = random(0);
     for turn in 0..60_000u64 {
-        // The list grows, then shrinks to nothing.
         let grows = random.below(10) < if turn < 25_000 { 8 } else { 2 };
         if grows {
             let kept = KeptSample { id: turn, order: random.below(1 << 40), class: 0, bytes: 0, uses: 0 };

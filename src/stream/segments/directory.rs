@@ -22,18 +22,12 @@ use store::segments::drive::Drive;
 use store::segments::lock_file::{LockFormat, LockState, NEXT_AT, RUN_AT};
 use store::segments::{PAGE, nameless, numbered, remove};
 
-/// The format of the lock file.
 const LOCK_FORMAT: LockFormat<24> = LockFormat { magic: *b"FLSTREAM", version: VERSION };
-/// The name of the lock file.
 const LOCK: &str = "lock";
-/// The extension of segments.
 pub(super) const SEGMENT: &str = "seg";
-/// The extension of snapshots.
 pub(super) const SNAPSHOT: &str = "snap";
-/// The extension of incomplete files.
 const TEMPORARY: &str = "tmp";
 
-/// A directory that this process has locked.
 pub(super) struct RecordDirectory {
     path: PathBuf,
     lock: File,
@@ -82,7 +76,6 @@ impl RecordDirectory {
         Ok(directory)
     }
 
-    /// Removes files that were incomplete when the last process ended.
     fn remove_unfinished(&self) -> Result<()> {
         let failed = |error| Error::io("list", &self.path, error);
         for entry in fs::read_dir(&self.path).map_err(failed)? {
@@ -115,17 +108,14 @@ impl RecordDirectory {
         &self.path
     }
 
-    /// The path of a file by its number and extension.
     pub(super) fn path_of(&self, number: u64, extension: &str) -> PathBuf {
         self.path.join(numbered::name(number, extension))
     }
 
-    /// The quota, in pages.
     pub(super) fn quota(&self) -> u64 {
         self.quota
     }
 
-    /// The used space, in pages.
     pub(super) fn used(&self) -> u64 {
         self.used
     }
@@ -170,12 +160,10 @@ impl RecordDirectory {
         Ok(self.next - 1)
     }
 
-    /// The run that the directory belongs to; 0 before the first run.
     pub(super) fn run(&self) -> u32 {
         self.run
     }
 
-    /// Sets the run that the directory belongs to.
     pub(super) fn set_run(&mut self, run: u32) -> Result<()> {
         let written = self.lock.write_all_at(&run.to_le_bytes(), RUN_AT).and_then(|()| self.lock.sync_data());
         written.map_err(|error| Error::io("write", self.path.join(LOCK), error))?;
@@ -197,7 +185,6 @@ impl RecordDirectory {
         Ok(UnnamedFile { file, path, temporary: Some(temporary) })
     }
 
-    /// Writes all bytes at `offset`.
     pub(super) fn write(&mut self, file: &UnnamedFile, bytes: &[u8], offset: u64) -> Result<()> {
         let written = self.drive.write(&file.file, bytes, offset);
         written.map_err(|error| Error::io("write", &file.path, error))
@@ -230,7 +217,6 @@ impl RecordDirectory {
         Ok(())
     }
 
-    /// Removes a file that has no name yet.
     pub(super) fn discard(&self, new: UnnamedFile) {
         if let Some(temporary) = &new.temporary {
             let _ = fs::remove_file(temporary);
@@ -243,7 +229,6 @@ impl RecordDirectory {
         synced.map_err(|error| Error::io("sync", &self.path, error))
     }
 
-    /// Removes a file, if it exists.
     pub(super) fn remove(&self, number: u64, extension: &str) -> Result<()> {
         self.remove_file(&numbered::name(number, extension))
     }
@@ -251,7 +236,6 @@ impl RecordDirectory {
     /// Removes the lock file, and the directory if nothing else is in it. Do not use the directory afterwards.
     pub(super) fn remove_itself(&self) -> Result<()> {
         self.remove_file(LOCK)?;
-        // Files of other programs stay.
         let _ = fs::remove_dir(&self.path);
         Ok(())
     }
@@ -275,12 +259,10 @@ impl Drop for RecordDirectory {
 /// A file without a name, or with a temporary name.
 pub(super) struct UnnamedFile {
     pub file: File,
-    /// The path that the file will have.
     pub path: PathBuf,
     temporary: Option<PathBuf>,
 }
 
-/// The temporary path of the file at `path` while it is incomplete.
 fn temporary(path: &Path) -> PathBuf {
     path.with_extension(format!("{}.{TEMPORARY}", path.extension().unwrap_or_default().display()))
 }
@@ -294,7 +276,6 @@ pub(super) fn run_of(directory: &Path) -> Option<u32> {
     }
 }
 
-/// Reads the run and the next segment number from a lock file, or initialises a new lock file.
 fn read_lock(lock: &File, at: &Path, directory: &Path) -> Result<(u32, u64)> {
     let refused = |path: &Path, message: &str| {
         let message = format!("{} {message}: choose another directory", path.display());

@@ -9,7 +9,6 @@ use data::dataset::Stamp;
 use std::os::unix::fs::FileExt;
 use store::segments::pages;
 
-/// The maximum number of bytes that are buffered before they are written.
 const WRITE_BUFFER: usize = 1 << 20;
 
 /// A segment without a name: some of its samples are in the file, the later samples are buffered.
@@ -20,7 +19,6 @@ pub(super) struct SegmentDraft {
     /// The number of bytes in the file. The following bytes are in `buffer`.
     written: u64,
     buffer: Vec<u8>,
-    /// The maximum number of bytes in `buffer`.
     most: usize,
 }
 
@@ -68,7 +66,6 @@ impl SegmentDraft {
         Ok(())
     }
 
-    /// Reads a sample without checking it.
     pub(super) fn read(&self, row: &RecordRow) -> Result<Vec<u8>> {
         let length = row.length as usize;
         if let Some(start) = row.offset.checked_sub(self.written) {
@@ -93,7 +90,6 @@ impl SegmentDraft {
         Ok(stamp)
     }
 
-    /// Removes the draft, and no longer counts its pages as used.
     pub(super) fn discard(self, directory: &mut RecordDirectory) {
         let pages = self.pages();
         directory.discard(self.file);

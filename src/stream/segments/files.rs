@@ -40,7 +40,6 @@ impl SegmentFiles {
         table.by_segment.insert(segment, file);
     }
 
-    /// Removes a segment.
     pub(super) fn remove(&self, segment: u64) {
         let mut table = self.table();
         if let Some(file) = table.by_segment.remove(&segment) {

@@ -11,7 +11,6 @@ use std::fs::File;
 use store::segments::footer::{SegmentError, SegmentFormat};
 use store::segments::{u32_at, u64_at};
 
-/// The format version of all files in a directory.
 pub(super) const VERSION: u32 = 1;
 const ROW: usize = 32;
 const FORMAT: SegmentFormat<ROW, 0> = SegmentFormat { magic: *b"FLRECORD", version: VERSION };
@@ -21,7 +20,6 @@ pub(super) fn file_bytes(payload: u64, samples: usize) -> u64 {
     payload + SegmentFormat::<ROW, 0>::footer_bytes(samples)
 }
 
-/// Encodes the table and the trailer of segment `number`.
 pub(super) fn encode_footer(number: u64, rows: &RecordRows) -> Vec<u8> {
     let encode = |row: &RecordRow| {
         let mut bytes = [0; ROW];

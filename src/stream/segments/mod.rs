@@ -53,7 +53,7 @@ use store::segments::{PAGE, pages};
 
 /// The smallest quota, enough for several of the smallest segments.
 const SMALLEST_QUOTA: u64 = 1 << 20;
-/// The size limits of a segment, unless a single sample is larger.
+/// The minimum and maximum bytes of a segment, unless a single sample is larger.
 const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=64 << 20;
 /// The stored class of samples without a class.
 const NO_LABEL: u32 = u32::MAX;
@@ -67,7 +67,7 @@ pub struct SegmentOptions {
     pub quota: u64,
     /// The name of the setting that gives the quota, for messages.
     pub setting: &'static str,
-    /// The part of the quota that is reserved for snapshots.
+    /// The bytes of the quota that are reserved for snapshots.
     pub snapshot_bytes: u64,
     /// The approximate size of a segment; `None` means a 64th of the quota, from 64 KiB to 64 MiB.
     pub segment_bytes: Option<u64>,
@@ -92,7 +92,7 @@ impl SegmentOptions {
     }
 }
 
-/// The place of a sample.
+/// The place of a sample's bytes in the segments of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RecordPlace {
     /// The segment number.
@@ -105,7 +105,7 @@ pub struct RecordPlace {
     pub crc: u32,
 }
 
-/// A sample in a store.
+/// A sample that a store keeps, and its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredRecord {
     /// The id of the sample.
@@ -119,7 +119,6 @@ pub struct StoredRecord {
 /// A store of samples in the segments of a directory.
 pub struct SegmentStore {
     segments: BTreeMap<u64, RecordRows>,
-    /// The size in bytes of the largest segment.
     largest: u64,
     draft: Option<SegmentDraft>,
     /// Segments whose footers could not be read, and the pages of each. Their contents are unknown.
@@ -174,7 +173,6 @@ impl SegmentStore {
         Ok(store)
     }
 
-    /// Finds the existing segments, and checks their footers.
     fn find_segments(&mut self) -> Result<()> {
         let mut damaged = Vec::new();
         for (number, bytes) in self.directory.files(SEGMENT)? {
@@ -218,7 +216,6 @@ impl SegmentStore {
         Ok(())
     }
 
-    /// Adds a published segment, and replaces the former segment with the same number.
     fn add_published(&mut self, number: u64, stamp: Stamp, rows: RecordRows) {
         self.files.add(number, self.segment_path(number), stamp);
         self.close(number);
@@ -265,7 +262,7 @@ impl SegmentStore {
         draft.push(&mut self.directory, row, bytes)
     }
 
-    /// Publishes the draft, if there is one.
+    /// Publishes the draft (the segment being written), if there is one.
     ///
     /// # Errors
     /// [`Error::Io`]. All samples are kept, and the call may be repeated.
@@ -310,7 +307,6 @@ impl SegmentStore {
         Error::Unavailable(format!("{} no longer has a sample of {length} bytes at {offset}", path.display()))
     }
 
-    /// Reads a sample of a published segment without checking it.
     fn read_row(&self, segment: u64, row: &RecordRow) -> Result<Vec<u8>> {
         let path = self.segment_path(segment);
         let mut last = self.last_read();
@@ -329,7 +325,6 @@ impl SegmentStore {
         Ok(bytes)
     }
 
-    /// Compares a sample's bytes with its checksum.
     fn check(&self, segment: u64, row: &RecordRow, bytes: &[u8]) -> Result<()> {
         if checksum(bytes) == row.crc {
             return Ok(());
@@ -454,7 +449,6 @@ impl SegmentStore {
         pages(self.largest.max(self.segment_bytes)).max(draft)
     }
 
-    /// The pages that are still reserved for snapshots.
     fn left_for_snapshots(&self) -> u64 {
         self.snapshot_pages.saturating_sub(self.snapshots.values().sum())
     }
@@ -463,7 +457,7 @@ impl SegmentStore {
         self.directory.path_of(number, SEGMENT)
     }
 
-    /// Closes the file of the segment, if it is still open after the last read: an open file keeps its bytes on the
+    /// Closes the segment's file if it is still open after the last read, because an open file keeps its bytes on the
     /// drive.
     fn close(&self, segment: u64) {
         self.last_read().take_if(|(number, _)| *number == segment);

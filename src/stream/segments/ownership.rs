@@ -22,12 +22,12 @@ impl SegmentStore {
         self.directory.remove_itself()
     }
 
-    /// The run that the directory belongs to; 0 before the first run.
+    /// The number of the run that the directory belongs to; 0 if no run has used the directory yet.
     pub fn run(&self) -> u32 {
         self.directory.run()
     }
 
-    /// Sets the run that the directory belongs to.
+    /// Sets the number of the run that the directory belongs to.
     ///
     /// # Errors
     /// [`base::error::Error::Io`].

@@ -24,7 +24,6 @@ pub struct ReadOnlyStore {
 }
 
 impl ReadOnlyStore {
-    /// The store in a directory, which may not exist.
     pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
@@ -85,7 +84,6 @@ impl ReadOnlyStore {
         let size = file.metadata().map_err(failed)?.len();
         let rows = match read_footer(&file, size, number) {
             Ok(rows) => rows,
-            // The samples of a damaged segment count as missing.
             Err(SegmentError::Damaged(_)) => return Ok(true),
             Err(SegmentError::Io(error)) => return Err(failed(error)),
         };
@@ -102,7 +100,6 @@ impl ReadOnlyStore {
         Ok(true)
     }
 
-    /// The segment numbers, in ascending order.
     fn segments(&self) -> Result<Vec<u64>> {
         match numbered::files(&self.path, SEGMENT, |_| Some(0)) {
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(Vec::new()),

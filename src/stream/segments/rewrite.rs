@@ -23,9 +23,8 @@ pub struct MovedRecord {
 
 impl SegmentStore {
     /// Removes all samples with these ids, so that no file of the directory contains their bytes afterwards. Each
-    /// segment with such samples is rewritten without them, under the same number. Freed samples in these segments are
-    /// removed, too. Adds the moved samples to `moved`, even if the call fails, and returns how many samples were
-    /// withdrawn.
+    /// segment with one of these samples is rewritten under the same number, without these samples and without freed
+    /// samples. Adds the moved samples to `moved`, even if the call fails, and returns how many samples were withdrawn.
     ///
     /// A reader that has an old segment open can read the old bytes until it closes the file. If the process is killed,
     /// each segment is either old or new as a whole, so that repeating the call completes the withdrawal.
@@ -110,7 +109,7 @@ impl SegmentStore {
         let before = self.directory.used();
         let number = self.directory.next_number()?;
         self.rewrite_as(number, &sources, |_| true, moved)?;
-        // If removing a segment fails, the next call removes it.
+        // Free the samples first: if a segment cannot be removed below, the next call removes it.
         for source in &sources {
             if let Some(rows) = self.segments.get_mut(source) {
                 rows.free_all(|_| true);
@@ -155,7 +154,6 @@ impl SegmentStore {
         Ok(anything)
     }
 
-    /// Copies the needed samples of some segments into a draft. Damaged samples are skipped, with a warning.
     fn copy(
         &mut self,
         draft: &mut SegmentDraft,

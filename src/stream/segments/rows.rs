@@ -3,7 +3,6 @@
 use super::RecordPlace;
 use std::collections::HashSet;
 
-/// A sample in a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RecordRow {
     pub id: u64,
@@ -12,7 +11,6 @@ pub(super) struct RecordRow {
     pub crc: u32,
     /// The class, or 2^32 - 1 for none.
     pub label: u32,
-    /// Whether the sample is still needed.
     live: bool,
 }
 
@@ -30,7 +28,6 @@ impl RecordRow {
     }
 }
 
-/// The samples of a segment, in the order of their bytes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecordRows {
     rows: Vec<RecordRow>,
@@ -58,7 +55,6 @@ impl RecordRows {
         self.payload
     }
 
-    /// The number of needed samples.
     pub(super) fn live(&self) -> usize {
         self.live
     }
@@ -71,7 +67,6 @@ impl RecordRows {
         self.rows.iter()
     }
 
-    /// The index of the sample at `place`.
     fn position(&self, place: &RecordPlace) -> Option<usize> {
         let at = self.rows.partition_point(|row| row.offset < place.offset);
         // Empty samples have the same offset as the next sample.
@@ -84,7 +79,6 @@ impl RecordRows {
         self.position(place).map(|at| &self.rows[at])
     }
 
-    /// Frees the sample at `place`.
     pub(super) fn free(&mut self, place: &RecordPlace) {
         if let Some(at) = self.position(place) {
             self.free_if(at, |_| true);

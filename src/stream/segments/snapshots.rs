@@ -18,7 +18,6 @@ use store::segments::pages;
 const FORMAT: SegmentFormat<0, 0> = SegmentFormat { magic: *b"FLSNAPSH", version: VERSION };
 const TRAILER: usize = SegmentFormat::<0, 0>::TRAILER;
 
-/// The trailer of snapshot `number` with these bytes.
 fn trailer(number: u64, bytes: &[u8]) -> SegmentTrailer<0> {
     SegmentTrailer { rows: checksum(bytes), more: [], number, payload: bytes.len() as u64, crc: 0 }
 }
@@ -101,7 +100,6 @@ impl SegmentStore {
     }
 }
 
-/// Reads snapshot `number` from the file at `path`.
 pub(super) fn read(path: &Path, number: u64) -> Result<Vec<u8>> {
     let mut bytes = fs::read(path).map_err(|error| Error::io("read", path, error))?;
     let damaged = |what: &str| {

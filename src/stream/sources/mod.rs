@@ -1,4 +1,4 @@
-//! The kinds of sources. Each has a file or a folder.
+//! The kinds of sources, one in each module.
 
 pub mod folder;
 #[cfg(feature = "redis")]

@@ -45,7 +45,6 @@ pub struct StreamSpec {
     pub classes: Vec<String>,
 }
 
-/// The rehearsal buffer as Python specifies it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RehearsalSpec {
@@ -67,7 +66,6 @@ enum CapacitySpec {
     Bytes(String),
 }
 
-/// The name of the rule that chooses which samples are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeepName {
     Uniform,
@@ -132,7 +130,6 @@ impl StreamSpec {
         })
     }
 
-    /// The spill directory, if the policy needs one.
     fn spill(&self, policy: StreamPolicy) -> Result<Option<SpillOptions>> {
         let needs =
             |setting, what: &str| Err(Error::config(setting, format!("is not given, must be {what}")));

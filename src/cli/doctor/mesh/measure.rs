@@ -13,56 +13,42 @@ const LATENCY_SHARE: f64 = 0.2;
 
 /// The number of connections to each other node during training, while the job has few nodes.
 const CONNECTIONS: usize = 4;
-/// The maximum number of connections in a measurement.
 const MAX_CONNECTIONS: usize = 32;
 
-/// The settings of the measurement.
 pub(super) struct MeasureSettings<'a> {
-    /// All nodes.
     pub peers: &'a [Peer],
     pub dataset: SharedDataset,
     pub token: Token,
     pub sample_bytes: u32,
-    /// The total duration.
     pub seconds: Duration,
-    /// The number of connections that this node opens to the one node that it reads from.
     pub connections: usize,
 }
 
-/// The number of connections that a node of a job of `nodes` nodes opens to the node that it reads from. In training, a
-/// node has about this number of connections to all other nodes together.
+/// The number of connections that a node opens to the node that it reads from, in a job of `nodes` nodes. In training,
+/// a node has about this number of connections to all other nodes together.
 pub(super) fn connections(nodes: usize) -> usize {
     (CONNECTIONS * nodes.saturating_sub(1)).clamp(CONNECTIONS, MAX_CONNECTIONS)
 }
 
-/// The measurement of one node.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct NodeMeasure {
-    /// The reads from each of the other nodes.
     pub links: Vec<LinkMeasure>,
     /// The processor time of the process while all nodes read at once. It includes serving the same number of reads to
     /// other nodes.
     pub cpu_seconds: f64,
 }
 
-/// The reads from one other node.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(super) struct LinkMeasure {
-    /// The index of the other node.
     pub from: usize,
     /// The number of small samples that were read one at a time.
     pub alone: u64,
-    /// The median time in seconds of a small sample that is read alone.
     pub p50: f64,
-    /// The 99th percentile of the time in seconds of a small sample that is read alone.
     pub p99: f64,
     /// The number of samples that arrived while all connections were in use at once.
     pub samples: u64,
-    /// The total bytes of `samples`.
     pub bytes: u64,
-    /// The time in seconds in which `samples` arrived.
     pub seconds: f64,
-    /// The failed reads, by reason.
     pub missed: BTreeMap<String, u64>,
 }
 

@@ -29,18 +29,15 @@ use store::peers::{
 use store::tier::{PeersOptions, RankPlace, RanksMet, gather, node_names};
 use summary::{MeshNode, MeshSummary, MeshTerms};
 
-/// The largest allowed sample in bytes.
 const LARGEST: u64 = 64 << 20;
 
-/// The number of open files of the process that are not connections.
+/// The number of files that the process may have open in addition to connections.
 const OTHER_FILES: u64 = 256;
 /// The number of connections of the node's server for other clients, beyond the connections of the measurement.
 const OTHER_CONNECTIONS: usize = 64;
 
-/// The maximum number of unreachable nodes that one error message describes.
 const NAMED_PROBLEMS: usize = 4;
 
-/// What the user can do about unreachable nodes.
 const REMEDY: &str = "check for a firewall (--listen ADDRESS:PORT sets the port to open), that the nodes can reach one \
                       another at these addresses (--listen ADDRESS sets others), and that all processes still run";
 
@@ -132,7 +129,6 @@ pub(super) fn run(
     }
 }
 
-/// The rank of this process, the number of ranks, and the options for meeting the other ranks.
 struct Ranks {
     place: RankPlace,
     options: PeersOptions,
@@ -148,7 +144,6 @@ impl Ranks {
         gather(&self.options, purpose, own, self.place)
     }
 
-    /// Waits until all ranks have reached this point.
     fn wait_for_all(&self, purpose: &str) -> Result<()> {
         self.meet(purpose, &()).map(drop)
     }

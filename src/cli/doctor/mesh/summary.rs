@@ -10,14 +10,12 @@ use std::net::SocketAddr;
 pub(super) struct MeshTerms {
     pub version: String,
     pub sample_bytes: u32,
-    /// The requested duration in seconds.
     pub seconds: f64,
     /// The maximum number of other nodes that each node reads from.
     pub most_rounds: u64,
     pub tls: bool,
 }
 
-/// A node, as its first rank described it.
 #[derive(Debug, Clone)]
 pub(super) struct MeshNode {
     pub name: String,
@@ -25,7 +23,6 @@ pub(super) struct MeshNode {
     pub address: SocketAddr,
 }
 
-/// Whether there is a network between the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum NodePlacement {
@@ -33,7 +30,6 @@ pub(super) enum NodePlacement {
     OneNode,
     /// All nodes are containers or network namespaces of one machine.
     OneMachine,
-    /// The nodes are different machines.
     Apart,
 }
 
@@ -43,7 +39,6 @@ pub(super) struct MeshSummary {
     #[serde(flatten)]
     pub terms: MeshTerms,
     pub place: NodePlacement,
-    /// The number of connections that a node opens to the node that it reads from.
     pub connections: usize,
     /// The number of rounds, which is the number of other nodes that each node read from.
     pub rounds: usize,
@@ -56,7 +51,6 @@ pub(super) struct MeshSummary {
     pub problems: Vec<String>,
 }
 
-/// The reads of one node from all other nodes.
 #[derive(Debug, Serialize)]
 pub(super) struct NodeSummary {
     pub node: String,
@@ -68,34 +62,26 @@ pub(super) struct NodeSummary {
     /// The 99th percentile of the time in seconds of a small sample that is read alone: the maximum over the node's
     /// links; null if none arrived.
     pub p99_seconds: Option<f64>,
-    /// The rates while all nodes read at once.
     pub samples_per_s: f64,
     pub bytes_per_s: f64,
     /// The processor time for reading one sample and serving one sample to another node; null if no sample arrived.
     pub cpu_seconds_per_sample: Option<f64>,
-    /// The average number of busy processors while all nodes read at once.
     pub processors: f64,
-    /// The number of samples that did not arrive.
     pub failed: u64,
 }
 
-/// The reads of one node from another node.
 #[derive(Debug, Serialize)]
 pub(super) struct LinkSummary {
-    /// The reading node.
     pub node: String,
-    /// The serving node.
     pub from: String,
     pub p50_seconds: f64,
     pub p99_seconds: f64,
     pub samples_per_s: f64,
     pub bytes_per_s: f64,
-    /// The samples that did not arrive, by reason.
     pub failed: BTreeMap<String, u64>,
 }
 
 impl MeshSummary {
-    /// Summarises the measurements of the nodes, in the order of the nodes.
     pub(super) fn new(
         terms: MeshTerms,
         place: NodePlacement,
@@ -178,7 +164,6 @@ fn median(values: &mut [f64]) -> Option<f64> {
 /// A link: the reading node, and its reads.
 type MeshRead<'a> = (usize, &'a LinkMeasure);
 
-/// Makes sentences about nodes that cannot be reached, or from which only small samples arrive.
 fn problems(nodes: &[MeshNode], links: &[MeshRead<'_>]) -> Vec<String> {
     let (dead, living): (Vec<MeshRead<'_>>, Vec<MeshRead<'_>>) =
         links.iter().copied().partition(|(_, link)| link.alone == 0);
@@ -237,7 +222,6 @@ fn node_label(node: &MeshNode) -> String {
     format!("{} ({})", node.name, node.address)
 }
 
-/// Why reads failed, and how often.
 fn reasons(dead: &[MeshRead<'_>]) -> String {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for (reason, count) in dead.iter().flat_map(|(_, link)| &link.missed) {
@@ -246,7 +230,6 @@ fn reasons(dead: &[MeshRead<'_>]) -> String {
     counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The maximum number of names in a list. A longer list is shortened.
 const LISTED: usize = 8;
 
 fn listed(names: &[String]) -> String {

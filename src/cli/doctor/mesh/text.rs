@@ -6,13 +6,11 @@ use crate::output;
 /// The maximum number of nodes in the table. If there are more, the table shows the slowest ones.
 const SHOWN: usize = 24;
 
-/// The maximum number of slow links that are named.
 const NAMED_LINKS: usize = 5;
 
 /// If this many processors are busy on average, they limit the rate: a process serves and reads with only two threads.
 const BUSY: f64 = 1.5;
 
-/// Formats the report.
 pub(super) fn describe(summary: &MeshSummary) -> String {
     let MeshSummary { terms, nodes, rounds, connections, .. } = summary;
     let MeshTerms { version, sample_bytes, tls, .. } = terms;
@@ -60,7 +58,6 @@ pub(super) fn describe(summary: &MeshSummary) -> String {
     lines.join("\n")
 }
 
-/// The rate that the network allows in a training.
 fn verdict(summary: &MeshSummary) -> Vec<String> {
     let bytes = f64::from(summary.terms.sample_bytes);
     let slowest =

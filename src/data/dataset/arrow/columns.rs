@@ -9,7 +9,7 @@ use super::schema::{ArrowColumn, ArrowContent, BufferPlace};
 use super::views;
 use crate::source::Malformed;
 
-/// Location of a dictionary's values in the batch of the dictionary.
+/// The values of a dictionary are the only column of a dictionary batch.
 const DICTIONARY: BufferPlace = BufferPlace { node: 0, buffer: 0, variadic: 0 };
 
 /// Reads a column: all values in its buffers. For columns of bytes, reads only the locations of the values.
@@ -63,16 +63,19 @@ fn no_cells(content: ArrowContent) -> CollectedCells {
     }
 }
 
-/// Location of the bytes of a buffer.
 #[derive(Clone, Copy)]
 pub(super) enum BufferBytes {
-    /// The bytes are stored uncompressed in the shard.
-    Uncompressed { offset: u64, length: u64 },
+    Uncompressed {
+        offset: u64,
+        length: u64,
+    },
     /// The bytes are in a compressed block. `packed` is its compressed size.
-    Packed { block: BlockSource, packed: u64 },
+    Packed {
+        block: BlockSource,
+        packed: u64,
+    },
 }
 
-/// Reader of the buffers of a batch.
 pub(super) struct BatchReader<'a, 'f> {
     pub(super) batch: &'a ArrowBatch,
     pub(super) file: &'a mut TableFile<'f>,
@@ -86,7 +89,6 @@ impl BatchReader<'_, '_> {
         ColumnFault::Damaged(Malformed { offset: self.batch.offset, message })
     }
 
-    /// Locates a buffer's bytes.
     pub(super) fn buffer(&mut self, place: BufferPlace, number: usize) -> Result<BufferBytes, ColumnFault> {
         let further = self.batch.variadic.get(..place.variadic);
         let further = further.and_then(|counts| {
@@ -117,7 +119,6 @@ impl BatchReader<'_, '_> {
         }
     }
 
-    /// The first `size` bytes of a buffer, or all bytes of a compressed buffer.
     fn read(&mut self, place: BufferPlace, number: usize, size: u64) -> Result<Vec<u8>, ColumnFault> {
         let bytes = match self.buffer(place, number)? {
             BufferBytes::Uncompressed { offset, length } if size <= length => self.file.read(offset, size)?,
@@ -146,7 +147,6 @@ impl BatchReader<'_, '_> {
         Ok(block.unpack(&self.packed(block, packed)?)?)
     }
 
-    /// Reads the compressed bytes of a buffer from the shard.
     fn packed(&mut self, block: BlockSource, packed: u64) -> Result<Vec<u8>, ColumnFault> {
         if packed > LARGEST_BLOCK {
             let most = LARGEST_BLOCK >> 20;
@@ -189,7 +189,6 @@ impl BatchReader<'_, '_> {
         Ok(present)
     }
 
-    /// Appends the values of a batch to the column.
     fn append(
         &mut self,
         content: ArrowContent,
@@ -298,7 +297,6 @@ impl BatchReader<'_, '_> {
         Ok(())
     }
 
-    /// Appends the values of a dictionary at these indices.
     fn pick(
         &mut self,
         numbers: CollectedCells,
@@ -340,13 +338,10 @@ fn copy<T: Copy>(cells: &mut Vec<Option<T>>, values: &[Option<T>], place: Option
     value.is_some()
 }
 
-/// The first `count` bits of `bytes`, from the lowest bit of the first byte on. `bytes` must have at least `count`
-/// bits.
 fn bits(bytes: &[u8], count: usize) -> impl Iterator<Item = bool> + '_ {
     bytes.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1)).take(count)
 }
 
-/// A little-endian number of up to eight bytes.
 pub(super) fn little_endian(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte))
 }

@@ -7,7 +7,6 @@
 //! The layout is that of `docs/source/internals.md` of Google's FlatBuffers. A table begins with the distance to its
 //! vtable. The vtable has the offset of each field in the table.
 
-/// A table in a buffer.
 #[derive(Clone, Copy)]
 pub(super) struct FlatTable<'a> {
     bytes: &'a [u8],
@@ -18,11 +17,9 @@ pub(super) struct FlatTable<'a> {
     fields: &'a [u8],
 }
 
-/// A vector of tables in a buffer.
 #[derive(Clone, Copy)]
 pub(super) struct FlatTables<'a> {
     bytes: &'a [u8],
-    /// The position of the first table item.
     at: usize,
     pub(super) count: usize,
 }
@@ -38,7 +35,6 @@ fn follow(bytes: &[u8], at: usize) -> Option<usize> {
 }
 
 impl<'a> FlatTable<'a> {
-    /// The root table of a buffer.
     pub(super) fn root(bytes: &'a [u8]) -> Option<Self> {
         Self::at(bytes, follow(bytes, 0)?)
     }
@@ -86,7 +82,6 @@ impl<'a> FlatTable<'a> {
         self.place(field).is_some()
     }
 
-    /// The table of a field that must exist.
     pub(super) fn table(&self, field: usize) -> Option<Self> {
         Self::at(self.bytes, follow(self.bytes, self.place(field)?)?)
     }
@@ -107,7 +102,6 @@ impl<'a> FlatTable<'a> {
         String::from_utf8(text.to_vec()).ok().filter(|_| end == 0)
     }
 
-    /// The tables of a vector.
     pub(super) fn tables(&self, field: usize) -> Option<FlatTables<'a>> {
         let count = self.vector(field, 4)?.len() / 4;
         // An empty vector needs no position.
@@ -117,7 +111,6 @@ impl<'a> FlatTable<'a> {
 }
 
 impl<'a> FlatTables<'a> {
-    /// The table at index `number`, which must be less than the count.
     pub(super) fn get(&self, number: usize) -> Option<FlatTable<'a>> {
         FlatTable::at(self.bytes, follow(self.bytes, self.at + 4 * number)?)
     }

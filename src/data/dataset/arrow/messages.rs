@@ -8,36 +8,31 @@ use super::flat::{FlatTable, longs};
 use super::schema::ArrowSchema;
 use crate::source::Malformed;
 
-/// The magic bytes at the beginning and at the end of an Arrow file.
 const MAGIC: &[u8] = b"ARROW1";
 /// The maximum size in bytes of a message without its body, and of a file's footer.
 const LARGEST: u64 = 64 << 20;
 
-/// The messages of a table.
 pub(super) struct ArrowMessages {
     pub(super) schema: ArrowSchema,
-    /// The batches of rows and of dictionaries, in the order of the file.
     pub(super) batches: Vec<ArrowBatch>,
 }
 
-/// Contents of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BatchUse {
-    /// Rows of the table.
     Rows,
     /// Values of a dictionary. They replace the dictionary's earlier values, or with `is_delta` are appended to them.
-    Dictionary { id: i64, is_delta: bool },
+    Dictionary {
+        id: i64,
+        is_delta: bool,
+    },
 }
 
-/// A batch of rows or of a dictionary's values, with the locations of the batch's buffers.
 pub(super) struct ArrowBatch {
     pub(super) what: BatchUse,
     pub(super) rows: u64,
-    /// The offset of the message in the file.
     pub(super) offset: u64,
     /// For each field, the number of rows and the number of missing values.
     pub(super) nodes: Vec<(u64, i64)>,
-    /// The offset in the file and the length of each buffer. All buffers are inside the body of the message.
     pub(super) buffers: Vec<(u64, u64)>,
     /// For each field whose number of buffers varies, the number of its additional buffers.
     pub(super) variadic: Vec<u64>,
@@ -45,7 +40,6 @@ pub(super) struct ArrowBatch {
     pub(super) codec: Result<Option<BlockCodec>, String>,
 }
 
-/// A message that was read: its header, and the location of its body.
 struct ArrowMessage {
     bytes: Vec<u8>,
     offset: u64,
@@ -57,7 +51,6 @@ fn damaged(offset: u64, what: &str) -> Malformed {
     Malformed { offset, message: format!("{what}: the shard is damaged") }
 }
 
-/// Reads the messages of a file or a stream.
 pub(super) fn read(file: &mut TableFile<'_>, limits: &mut TableLimits) -> Result<ArrowMessages, Malformed> {
     let start = file.read(0, file.size().min(8))?;
     if start.starts_with(MAGIC) { read_file(file, limits) } else { read_stream(file, limits) }
@@ -165,7 +158,6 @@ impl ArrowMessage {
         }
     }
 
-    /// The header of the message, if the message is of this kind.
     fn header(&self, kind: u8) -> Option<FlatTable<'_>> {
         let message = FlatTable::root(&self.bytes)?;
         if message.u8(1)? == kind { message.table(2) } else { None }
@@ -190,7 +182,6 @@ impl ArrowMessage {
         self.batch_of(header.table(1).ok_or_else(wrong)?, what, limits)?.ok_or_else(wrong)
     }
 
-    /// Reads a batch; `None` if the batch's FlatBuffers table is damaged.
     fn batch_of(
         &self,
         table: FlatTable<'_>,
@@ -228,7 +219,6 @@ impl ArrowMessage {
     }
 }
 
-/// The codec of the buffers of a batch. Each buffer is compressed separately.
 fn codec(compression: FlatTable<'_>) -> Option<Result<Option<BlockCodec>, String>> {
     Some(match (compression.u8(0)?, compression.u8(1)?) {
         (0, 0) => Ok(Some(BlockCodec::Lz4Frame)),

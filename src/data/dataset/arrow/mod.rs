@@ -18,7 +18,8 @@ use crate::source::{Malformed, ReadAt, Window};
 use messages::BatchUse;
 use schema::{ArrowColumn, ArrowContent};
 
-/// The table in an Arrow file or stream. Structs become columns, and `kept` is used, as in [`super::parquet::table`].
+/// Returns the table in an Arrow file or stream. [`super::parquet::table`] documents how structs become columns, and
+/// the meaning of `kept`.
 ///
 /// # Errors
 /// [`Malformed`] for a file that is neither an Arrow file nor a stream, or is damaged or truncated. A column that
@@ -47,7 +48,6 @@ pub fn table(source: &dyn ReadAt, kept: &[String]) -> Result<ShardTable, Malform
     Ok(ShardTable { samples, columns: gather::by_different_names(columns), blocks: blocks.into_rows() })
 }
 
-/// The kind of a column's values, where the schema determines it.
 fn kind(column: &ArrowColumn) -> FieldKind {
     match column.content {
         Ok(content) if content.is_text() => FieldKind::Text,

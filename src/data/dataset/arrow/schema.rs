@@ -13,11 +13,9 @@ const DEEPEST: usize = 32;
 /// it.
 const MAX_NAMES: usize = 16 << 20;
 
-/// A column, and its location in each batch.
 pub(super) struct ArrowColumn {
     /// The names of the structs around the column, and its own name. The path ends at the first list or similar type.
     pub(super) path: Vec<String>,
-    /// The type of the column's values, or why the values cannot be read.
     pub(super) content: Result<ArrowContent, String>,
     /// The id of the dictionary to which the values refer by index, and the integer type of these indices.
     pub(super) dictionary: Option<(i64, ArrowContent)>,
@@ -29,7 +27,6 @@ pub(super) struct ArrowColumn {
     pub(super) in_bytes_and_path: bool,
 }
 
-/// Location of a field's buffers in a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BufferPlace {
     pub(super) node: usize,
@@ -38,16 +35,13 @@ pub(super) struct BufferPlace {
     pub(super) variadic: usize,
 }
 
-/// Type of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ArrowContent {
     Bool,
-    /// Integers of this many bytes.
     Integer {
         width: usize,
         signed: bool,
     },
-    /// Floating-point numbers of this many bytes.
     Float {
         width: usize,
     },
@@ -61,12 +55,10 @@ pub(super) enum ArrowContent {
     Views {
         is_text: bool,
     },
-    /// Bytes of a fixed length.
     FixedBytes(u32),
 }
 
 impl ArrowContent {
-    /// Whether values are strings.
     pub(super) fn is_text(self) -> bool {
         matches!(self, Self::Bytes { is_text: true, .. } | Self::Views { is_text: true })
     }
@@ -74,11 +66,9 @@ impl ArrowContent {
 
 pub(super) struct ArrowSchema {
     pub(super) columns: Vec<ArrowColumn>,
-    /// The JSON document that Hugging Face's `datasets` writes.
     pub(super) hugging_face: Option<Vec<u8>>,
 }
 
-/// How a field is stored in a batch.
 enum FieldBuffers {
     Leaf(Result<ArrowContent, String>),
     Struct,
@@ -91,7 +81,6 @@ enum FieldDictionary {
     Refused(String),
 }
 
-/// A field with children that are not read yet.
 struct OpenField<'a> {
     field: FlatTable<'a>,
     next: usize,
@@ -102,10 +91,6 @@ struct OpenField<'a> {
 }
 
 impl ArrowSchema {
-    /// Reads the schema from its FlatBuffers table. `version` is that of the messages.
-    ///
-    /// # Errors
-    /// A description of what is wrong with the schema.
     pub(super) fn read(schema: FlatTable<'_>, version: i16) -> Result<Self, &'static str> {
         const DAMAGED: &str = "its schema is damaged";
         if schema.i16(0).ok_or(DAMAGED)? != 0 {
@@ -217,7 +202,6 @@ impl ArrowSchema {
     }
 }
 
-/// The number of buffers of a leaf.
 fn buffers(content: &Result<ArrowContent, String>) -> usize {
     if let Ok(ArrowContent::Bytes { .. }) = content { 3 } else { 2 }
 }
@@ -246,7 +230,6 @@ fn integer_of(bits: i32, signed: bool) -> Result<ArrowContent, String> {
     }
 }
 
-/// How a field is stored in a batch, by its type.
 fn layout(field: FlatTable<'_>, version: i16) -> Option<FieldBuffers> {
     let refused = |what: &str| FieldBuffers::Leaf(Err(format!("it holds {what}, which cannot be read")));
     let other = |what, buffers| FieldBuffers::Other { what, buffers };
@@ -291,7 +274,6 @@ fn layout(field: FlatTable<'_>, version: i16) -> Option<FieldBuffers> {
     })
 }
 
-/// Whether a struct consists of `bytes`, or of `bytes` and a `path`.
 fn is_bytes_and_path(field: FlatTable<'_>) -> Option<bool> {
     let children = field.tables(5)?;
     let is_part = |number| {

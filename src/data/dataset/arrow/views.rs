@@ -12,17 +12,14 @@ use super::schema::BufferPlace;
 const VIEW_BYTES: usize = 16;
 const MAX_INLINE_BYTES: u64 = 12;
 
-/// A buffer that holds long values.
 struct ViewBuffer {
     length: u64,
     /// The offset of the buffer's first byte in the shard, or its address in a compressed block. `None` for strings in
     /// a compressed block, because strings are copied.
     stored_at: Option<u64>,
-    /// The decompressed bytes of a compressed buffer.
     unpacked: Option<Vec<u8>>,
 }
 
-/// Appends the values of a batch to the column.
 pub(super) fn append(
     reader: &mut BatchReader<'_, '_>,
     place: BufferPlace,

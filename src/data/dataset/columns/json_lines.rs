@@ -33,7 +33,6 @@ pub(super) fn table(text: &[u8]) -> Result<Table, TableFault> {
     Ok((header, rows))
 }
 
-/// Parses the keys and values of an object. The error says what is wrong with it.
 fn object(text: &[u8]) -> Result<Vec<(String, Cell)>, String> {
     if !text.trim_ascii_start().starts_with(b"{") {
         return Err("is not a JSON object: it does not begin with a brace".to_owned());
@@ -50,7 +49,6 @@ fn object(text: &[u8]) -> Result<Vec<(String, Cell)>, String> {
     Ok(entries)
 }
 
-/// Converts a value to a cell.
 fn cell(value: &[u8]) -> Cell {
     let written = || String::from_utf8_lossy(value).into_owned();
     match value {

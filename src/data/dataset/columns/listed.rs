@@ -13,19 +13,15 @@ use crate::source::TableFormat;
 const MORE_NAMES: [&str; 7] =
     ["filepath", "file_path", "image_path", "image_file", "url", "image_url", "uri"];
 
-/// Usual names of the label column.
 pub(in crate::dataset) const LISTED_LABELS: UsualLabels = UsualLabels {
     names: &["label", "cls", "class", "target", "label_name", "class_name"],
     numbers_first: false,
 };
 
-/// A table that lists files.
 pub(in crate::dataset) struct ListingTable {
     header: Vec<String>,
     rows: Vec<Row>,
-    /// The index of the column that names the files.
     naming: usize,
-    /// The label column, if the user named one.
     label: Option<String>,
 }
 
@@ -50,25 +46,18 @@ impl ListingTable {
         Ok(Self { header, rows, naming, label: label.map(str::to_owned) })
     }
 
-    /// The name of the column that names the files.
     pub(in crate::dataset) fn naming(&self) -> &str {
         &self.header[self.naming]
     }
 
-    /// The number of files.
     pub(in crate::dataset) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// The line number of a row.
     pub(in crate::dataset) fn line(&self, row: usize) -> u64 {
         self.rows[row].line
     }
 
-    /// The name of the file in each row.
-    ///
-    /// # Errors
-    /// What is wrong with a row that names no file.
     pub(in crate::dataset) fn files(&self) -> impl Iterator<Item = Result<&str, String>> {
         self.rows.iter().map(|row| match &row.cells[self.naming] {
             Cell::Bare(text) | Cell::Text(text) if !text.is_empty() => Ok(text.as_str()),
@@ -79,7 +68,6 @@ impl ListingTable {
         })
     }
 
-    /// The columns, without the column that names the files.
     pub(in crate::dataset) fn columns(&self) -> Vec<TableColumn> {
         (0..self.header.len()).filter(|&at| at != self.naming).map(|at| self.column(at)).collect()
     }
@@ -157,7 +145,6 @@ impl ListingTable {
 }
 
 impl Cell {
-    /// The number in the cell, if the cell is a number.
     fn number(&self) -> Option<ColumnItem> {
         match self {
             Self::Bare(text) => ColumnItem::written(text.trim()),

@@ -10,7 +10,6 @@ use std::path::Path;
 
 /// Names of a column with the paths of samples, in order of preference.
 pub(super) const NAMES: [&str; 5] = ["file_name", "path", "file", "filename", "image"];
-/// Name of a column with sample ids.
 const NUMBER: &str = "sample_id";
 
 /// The columns that identify the sample of a row. At least one of them exists.
@@ -20,15 +19,12 @@ pub(super) struct NamingColumns {
     by_number: Option<usize>,
 }
 
-/// The rows that were found for samples so far.
 struct FoundRows<'a> {
     path: &'a Path,
     rows: &'a [Row],
-    /// The index of each sample's row, or [`NO_ROW`].
     row: Vec<u32>,
 }
 
-/// The samples whose file a row names.
 #[derive(Debug, Clone)]
 struct NamedFile {
     samples: Range<u64>,
@@ -38,11 +34,9 @@ struct NamedFile {
     other: Option<u64>,
 }
 
-/// Marks a sample without a row.
 const NO_ROW: u32 = u32::MAX;
 
 impl NamingColumns {
-    /// Finds the naming columns in the header of the file at `path`.
     pub(super) fn of(path: &Path, header: &[String]) -> Result<Self> {
         let place = |name: &&str| header.iter().position(|column| column == name);
         let found = Self { by_name: NAMES.iter().find_map(place), by_number: place(&NUMBER) };
@@ -58,12 +52,10 @@ impl NamingColumns {
         Ok(found)
     }
 
-    /// Whether a column identifies the sample of a row. Such a column is not a field.
     pub(super) fn names_samples(&self, column: usize) -> bool {
         self.by_name == Some(column) || self.by_number == Some(column)
     }
 
-    /// Finds the row of each sample.
     pub(super) fn rows_of_samples(
         &self,
         path: &Path,
@@ -73,7 +65,6 @@ impl NamingColumns {
     ) -> Result<Vec<u32>> {
         let mut found = FoundRows { path, rows, row: vec![NO_ROW; index.len() as usize] };
         match (self.by_name, self.by_number) {
-            // Samples in shards have no files of their own.
             (Some(column), None) if !index.has_sample_names() => {
                 let message = format!(
                     "{}: identifies samples by {:?}, but samples in shards have no files of their own: identify them \
@@ -117,7 +108,6 @@ impl FoundRows<'_> {
         Ok(())
     }
 
-    /// The sample id in a row.
     fn number_in(&self, row: &Row, column: usize, index: &DatasetIndex) -> Result<u64> {
         let cell = &row.cells[column];
         let number = match cell {
@@ -202,7 +192,6 @@ impl FoundRows<'_> {
         Ok(())
     }
 
-    /// Checks that each sample has a row, and returns the rows.
     fn whole(self, index: &DatasetIndex) -> Result<Vec<u32>> {
         let missing = self.row.iter().filter(|&&row| row == NO_ROW).count();
         if let Some(first) = self.row.iter().position(|&row| row == NO_ROW) {

@@ -35,7 +35,6 @@ pub(super) fn table(text: &[u8], separator: u8, trimmed: bool) -> Result<Table, 
 /// refuses text after a closing quote, because the crate would append this text to the value. With `trimmed`, blanks
 /// after a closing quote are allowed.
 fn check_quotes(text: &[u8], separator: u8, trimmed: bool) -> Result<(), TableFault> {
-    /// Position of the scanner in a value.
     #[derive(Clone, Copy)]
     enum ValuePlace {
         Begin,
@@ -96,7 +95,6 @@ impl Lines<'_> {
         self.line
     }
 
-    /// Describes the fault of a row that the `csv` crate refuses.
     fn broken(&mut self, error: &csv::Error) -> TableFault {
         let line = self.of(error.position());
         let why = match error.kind() {
@@ -110,7 +108,6 @@ impl Lines<'_> {
     }
 }
 
-/// Converts the text between two separators to a cell.
 fn cell(text: &str) -> Cell {
     if text.is_empty() { Cell::Empty } else { Cell::Bare(text.to_owned()) }
 }

@@ -20,7 +20,6 @@ pub enum ColumnItem {
 }
 
 impl ColumnItem {
-    /// Parses a number.
     pub(super) fn written(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
         if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -31,7 +30,6 @@ impl ColumnItem {
         Some(if is_large { Self::TooLarge(number) } else { Self::Float(number) })
     }
 
-    /// Rounds to the nearest float32.
     fn rounded(self) -> Result<f32, &'static str> {
         let (number, is_finite) = match self {
             Self::Bool(truth) => (f32::from(u8::from(truth)), true),
@@ -56,7 +54,6 @@ impl ColumnItem {
              foreload.fields.Float to accept the rounding")
     }
 
-    /// Converts to int64.
     fn integer(self) -> Result<i64, &'static str> {
         const TOO_LARGE: &str = "which exceeds the range of int64: foreload.fields.Float rounds it to float32, and for \
                                  a table foreload.fields.Text keeps it as text";
@@ -72,7 +69,6 @@ impl ColumnItem {
         }
     }
 
-    /// The boolean as 0 or 1; `None` for a number.
     fn truth(self) -> Option<u8> {
         if let Self::Bool(truth) = self { Some(u8::from(truth)) } else { None }
     }
@@ -113,7 +109,6 @@ pub fn typed(
     })
 }
 
-/// The values of a table column for all samples. Sample i has the row `samples[i]`. `path` is the file of the table.
 pub(super) fn values(
     path: &Path,
     name: &str,
@@ -171,7 +166,6 @@ pub(super) fn values(
     typed(cells.filter_map(item), None, kind).map_err(|(sample, why)| wrong(sample, format!(", {why}")))
 }
 
-/// The numbers in a cell that is a list.
 fn items_of(list: &str) -> Vec<ColumnItem> {
     items(list.as_bytes()).unwrap_or_default()
 }
@@ -193,7 +187,6 @@ pub(super) fn items(list: &[u8]) -> Option<Vec<ColumnItem>> {
     scanned.ok().and(items)
 }
 
-/// Checks that a column can be a field of this kind.
 fn check_kind(name: &str, kind: Option<FieldKind>) -> Result<()> {
     if let None | Some(FieldKind::Integer | FieldKind::Float | FieldKind::Text) = kind {
         return Ok(());

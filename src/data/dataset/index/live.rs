@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// The samples of a stream that are in use. The code that makes batches keeps a sample available until its batch is
 /// done.
 pub trait StreamSamples: Send + Sync {
-    /// The stream's name in messages.
+    /// The name of the stream, for messages.
     fn name(&self) -> &Path;
     /// Identifies the order of this stream. Checkpoint states and random numbers depend on the fingerprint.
     fn fingerprint(&self) -> Fingerprint;
@@ -25,7 +25,7 @@ pub trait StreamSamples: Send + Sync {
     /// The range of a member in `record`, the bytes of a sample. `name` is the member's name, or alternative names
     /// (`a;b`). [`IMAGE`] selects any image.
     fn member(&self, name: &str, record: &[u8]) -> Option<Range<usize>>;
-    /// The name of a sample in messages.
+    /// The name of a sample, for messages.
     fn shown(&self, sample: u64) -> PathBuf;
     /// The path of a file that holds samples.
     fn path(&self, file: FileId) -> PathBuf;

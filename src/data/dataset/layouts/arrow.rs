@@ -8,14 +8,13 @@ use crate::source::{DatasetSource, Malformed, ReadAt};
 use base::error::{Error, Result};
 use serde_json::Value;
 
-/// The file in which `datasets` lists the files of a saved dataset.
+/// The file in which the Hugging Face library `datasets` lists the shards of a saved dataset.
 const STATE: &str = "state.json";
-/// The maximum size of this file in bytes; enough for about a hundred thousand shards.
+/// The maximum size of `state.json` in bytes, enough for about 100 000 shards.
 const LARGEST: u64 = 16 << 20;
 /// The keys in `state.json` that name files with a selection of rows, for all versions of `datasets`.
 const INDICES: [&str; 2] = ["_indices_files", "_indices_data_files"];
 
-/// Arrow files and streams.
 pub(super) struct ArrowShards;
 
 impl ShardLayout for ArrowShards {
@@ -23,7 +22,7 @@ impl ShardLayout for ArrowShards {
         Contents::Images
     }
 
-    /// Excludes the results of computations that `datasets` stores next to the shards of its cache.
+    /// Excludes `cache-*.arrow`, in which `datasets` stores results of computations next to the shards.
     fn is_shard(&self, name: &[u8]) -> bool {
         name.ends_with(b".arrow") && !name.starts_with(b"cache-") && !is_internal_name(name)
     }
@@ -40,7 +39,7 @@ impl ShardLayout for ArrowShards {
         let name = below(directory, STATE.as_bytes());
         let Some(text) = read_list(source, &name, "_data_files", LARGEST)? else { return Ok(None) };
         let fail = |message: String| Error::dataset(source.path(&name), message);
-        // Other programs also use files with this name.
+        // Other programs also write files with the name `state.json`.
         let state = serde_json::from_slice::<Value>(&text).ok();
         let Some(state) = state.filter(|state| state.get("_data_files").is_some()) else { return Ok(None) };
         if let Some(key) = INDICES.iter().find(|key| state.get(**key).is_some_and(|files| !is_empty(files))) {
@@ -74,7 +73,6 @@ impl ShardLayout for ArrowShards {
     }
 }
 
-/// Whether a JSON value is null or an empty list.
 fn is_empty(value: &Value) -> bool {
     value.is_null() || value.as_array().is_some_and(Vec::is_empty)
 }

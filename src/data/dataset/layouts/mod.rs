@@ -32,29 +32,27 @@ use base::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Options by which shards are read. They must be the same for all shards of a dataset.
+/// The options for parsing shards. All shards of a dataset must be parsed with the same options.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ShardReadOptions {
-    /// The columns for which the index keeps all strings. Some shards do not store the strings of such a column
+    /// The columns from which the index keeps all strings. Some shards do not store the strings of such a column
     /// verbatim, and a column must be read in the same way from all shards.
     pub(super) kept_texts: Vec<String>,
-    /// The only column, member or key that can be the label; `None` for the usual names.
+    /// The column, tar member or JSON key that the user chose as the label. With `None`, usual names such as "label"
+    /// are tried.
     pub(super) label: Option<String>,
-    /// The columns that cannot be the label because of their values in some shard, with the reasons.
+    /// The columns that cannot be the label because of their values in some shard. Maps names to reasons.
     pub(super) not_labels: BTreeMap<String, String>,
 }
 
-/// Whether a file with this name is internal to writers of tables, such as an unfinished file.
+/// Whether the name is that of a temporary or internal file of a program that writes tables.
 fn is_internal_name(name: &[u8]) -> bool {
     name.starts_with(b".") || name.starts_with(b"_")
 }
 
-/// Properties of a layout of shards.
 pub(super) trait ShardLayout: Sync {
-    /// The kind of samples in such shards.
     fn samples(&self) -> Contents;
 
-    /// Whether a file with this name is a shard of this layout.
     fn is_shard(&self, name: &[u8]) -> bool;
 
     /// Whether a file with this name is a shard of this layout with an unsupported compression.
@@ -62,12 +60,13 @@ pub(super) trait ShardLayout: Sync {
         false
     }
 
-    /// The file in the root that identifies a dataset of this layout, if the names of shards do not identify it.
+    /// The file that identifies a dataset of this layout by its presence in the root. `None` if the names of shards
+    /// identify the dataset.
     fn marker_file(&self) -> Option<&'static str> {
         None
     }
 
-    /// Whether a file with this name is a shard of a layout that needs a [`ShardLayout::marker_file`].
+    /// Whether a file with this name is a shard that can be read only if a [`ShardLayout::marker_file`] lists it.
     fn is_unlisted_shard(&self, _name: &[u8]) -> bool {
         false
     }
@@ -81,17 +80,16 @@ pub(super) trait ShardLayout: Sync {
         Ok(None)
     }
 
-    /// The files in the root that describe the dataset, in addition to the names of shards.
+    /// The files in the root that describe the dataset: the marker file, and the dataset card if the layout has splits.
     fn description_files(&self) -> Vec<&'static str> {
         self.marker_file().into_iter().chain(self.has_splits().then_some(CARD)).collect()
     }
 
-    /// Whether shards can also be in directories below the root, and belong to splits by their names.
+    /// Whether shards can also be in directories below the root, and have names that say to which split they belong.
     fn has_splits(&self) -> bool {
         false
     }
 
-    /// The error message for a dataset whose shards hold no sample.
     fn empty_message(&self) -> String;
 
     /// Whether samples are rows of tables, with columns as fields. If so, every row is a sample, with or without an
@@ -100,17 +98,15 @@ pub(super) trait ShardLayout: Sync {
         true
     }
 
-    /// The parser of the shards of the dataset in `source`. With `every_stem`, samples need no image. This applies to
-    /// layouts in which members with a common stem form a sample.
+    /// Creates the parser of the shards of the dataset in `source`. In layouts that group files with a common stem into
+    /// samples, `every_stem` says that a sample needs no image.
     ///
     /// # Errors
     /// The errors of [`ShardLayout::listed_shards`].
     fn parser(&self, source: &dyn DatasetSource, every_stem: bool) -> Result<Box<dyn ShardParser>>;
 }
 
-/// Parser that finds the samples of shards.
 pub(super) trait ShardParser: Send + Sync {
-    /// Sets the options by which all shards are read from now on.
     fn set_read_options(&mut self, _reading: ShardReadOptions) {}
 
     /// The samples of the shard at the path `name` below the root. The contents of samples are not read here.
@@ -144,7 +140,7 @@ macro_rules! layouts {
             /// Every layout. An index file is read only if its layout is in this list.
             pub const ALL: &'static [Self] = &[$(Self::$name),+];
 
-            /// A phrase for the files that hold the samples.
+            /// A phrase for messages that says in which kind of files the samples are stored.
             pub fn title(self) -> &'static str {
                 match self { $(Self::$name => $title,)+ }
             }
@@ -175,14 +171,14 @@ layouts! {
     Parquet = 6, "Parquet files", Some(&parquet::ParquetShards);
     /// Arrow files and streams, as `datasets` stores them on disk.
     Arrow = 7, "Arrow files", Some(&arrow::ArrowShards);
-    /// A tar of tars, one for each class, as ImageNet's training images are distributed.
+    /// A tar that contains a tar of images for each class, as ImageNet's training images are distributed.
     TarOfTars = 8, "tars of tars", Some(&tar_of_tars::TarsOfClasses);
     /// Files that a table lists, by paths and URLs.
     Manifest = 9, "files of a manifest", None;
 }
 
 impl Layout {
-    /// The plural noun for the groups of samples: shards, directories, or the manifest.
+    /// The noun for the groups in which samples are stored: shards, directories, or the manifest.
     pub fn group_title(self) -> &'static str {
         match self {
             Self::Manifest => "manifest",
@@ -206,19 +202,20 @@ impl Layout {
         matches!(self, Self::Folder | Self::Manifest)
     }
 
-    /// Whether the members of samples are named files, or records, so that they can be written again unchanged.
+    /// Whether samples consist of named files or of records, which can be written to another dataset unchanged.
     pub fn is_of_files(self) -> bool {
         matches!(self, Self::Folder | Self::Tar | Self::TfRecord)
     }
 
-    /// The layouts of shards with this kind of samples, in the order in which they are tried.
+    /// The sharded layouts for this kind of samples, in the order in which a dataset is tested for them.
     pub(super) fn of_samples(contents: Contents) -> impl Iterator<Item = (Self, &'static dyn ShardLayout)> {
         let with_shards = |layout: &Self| layout.shards().map(|shards| (*layout, shards));
         Self::ALL.iter().filter_map(with_shards).filter(move |(_, shards)| shards.samples() == contents)
     }
 }
 
-/// The directories among these that a marker file identifies as separate datasets, such as splits.
+/// Returns the directories among `directories` that are separate datasets, such as splits, because they contain a
+/// marker file. All of them have the layout that is returned with them.
 pub(super) fn marked_directories(
     source: &dyn DatasetSource,
     directories: &[Vec<u8>],
@@ -239,10 +236,9 @@ pub(super) fn marked_directories(
     Ok(None)
 }
 
-/// The number of bytes at the beginning of a file that are enough to recognise a file that lists shards.
+/// The number of bytes at the beginning of a file that are searched for the key of a list of shards.
 const BEGINNING: u64 = 64 << 10;
 
-/// Whether a string is the name of a file in a directory, without any path.
 fn is_file_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(['/', '\0', '\\']) && name != "." && name != ".."
 }
@@ -252,8 +248,9 @@ fn is_relative_path(name: &str) -> bool {
     name.split('/').all(is_file_name)
 }
 
-/// Reads a file that lists shards under `key`, of at most `most` bytes; `None` if there is no such file. Other programs
-/// also use files of the same names. If the beginning of a large file lacks the key, the remaining bytes are not read.
+/// Reads the file `name`, which lists shards under `key` and has at most `most` bytes; `None` if there is no such file.
+/// Other programs also write files with these names, so a large file is read to its end only if its beginning contains
+/// the key.
 fn read_list(source: &dyn DatasetSource, name: &[u8], key: &str, most: u64) -> Result<Option<Vec<u8>>> {
     let Some(file) = open_optional(source, name)? else { return Ok(None) };
     let size = file.bytes.size();
@@ -283,7 +280,6 @@ pub(super) fn open_optional(source: &dyn DatasetSource, name: &[u8]) -> Result<O
     }
 }
 
-/// The first bytes of a file, at most `most` bytes.
 pub(super) fn read_beginning(
     source: &dyn DatasetSource,
     name: &[u8],

@@ -1,4 +1,4 @@
-//! Packed shards as a layout. Their manifest lists them. The search for this manifest comes before all other layouts.
+//! Packed shards as a layout. A manifest lists the shards. The search for this manifest comes before all other layouts.
 
 use super::super::Contents;
 use super::super::packed::shard_contents;
@@ -7,7 +7,6 @@ use super::{ShardLayout, ShardParser};
 use crate::source::{DatasetSource, Malformed, ReadAt};
 use base::error::Result;
 
-/// Packed shards, of images or of files of any kind.
 pub(in crate::dataset) struct PackedShards;
 
 impl ShardLayout for PackedShards {

@@ -18,10 +18,8 @@ use base::error::Result;
 use std::collections::BTreeMap;
 use std::io;
 
-/// Tars of tars.
 pub(in crate::dataset) struct TarsOfClasses;
 
-/// Suffix of the name of a class's tar.
 const ENDING: &[u8] = b".tar";
 
 impl ShardLayout for TarsOfClasses {
@@ -76,7 +74,7 @@ pub(in crate::dataset) fn is_tar_of_tars<S: ReadAt + ?Sized>(source: &S) -> Resu
     Ok(second.name.ends_with(ENDING) || stem(&first) != stem(&second))
 }
 
-/// The images of a tar of tars, with the numbers of their classes.
+/// Finds the images in the inner tars of a tar of tars, with the number of the class of each image.
 ///
 /// # Errors
 /// [`Malformed`] for archives that are damaged, truncated or compressed, for members that are not tars, and for members
@@ -127,17 +125,14 @@ pub fn tar_of_tars<S: ReadAt + ?Sized>(source: &S) -> Result<ShardContents, Malf
     Ok(ShardContents { rows: rows(&images, &classes), findings: findings(notes, &images, classes) })
 }
 
-/// An image in an inner tar.
 struct InnerImage {
     offset: u64,
     length: u32,
-    /// The provisional number of the image's class, in the order of the archive.
+    /// The index of the image's class in the order of the archive. The final class number is the index in sorted order.
     class: u32,
-    /// The index of the image's extension in [`IMAGE_EXTENSIONS`].
     extension: usize,
 }
 
-/// Finds the images in the tar of a class.
 fn images_of<S: ReadAt + ?Sized>(
     tar: &Inner<'_, S>,
     class: u32,
@@ -207,12 +202,11 @@ fn findings(notes: Notes, images: &[InnerImage], classes: BTreeMap<String, u32>)
     }
 }
 
-/// The part of a name after the last slash.
 fn last_part(name: &[u8]) -> &[u8] {
     name.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
 }
 
-/// The bytes of one member, as the input of the inner parser.
+/// One member of the outer tar, as the file that the parser of the inner tar reads.
 struct Inner<'a, S: ?Sized> {
     source: &'a S,
     member: &'a TarMember,

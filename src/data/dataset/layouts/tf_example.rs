@@ -29,14 +29,11 @@ const LABELS: UsualLabels = UsualLabels {
 };
 /// The names of features that are images, whatever their first bytes are.
 const IMAGES: &[&str] = &["image", "image/encoded", "image_raw", "image/raw", "encoded_image", "jpeg", "png"];
-/// The maximum number of features. Each feature takes memory for every record.
 const MAX_FEATURES: usize = 512;
-/// The maximum number of bytes of a feature's name.
 const LONGEST_NAME: u64 = 1024;
 /// Payloads of up to this many bytes are compared with their checksums during parsing, because they are read anyway.
 const SMALL: u32 = 4096;
 
-/// Shards of `tf.Example`s.
 pub(super) struct ExampleShards;
 
 impl ShardLayout for ExampleShards {
@@ -87,7 +84,6 @@ impl ShardParser for ExampleParser {
     }
 }
 
-/// Verifies the checksums of all records of a shard.
 fn check_payloads<S: ReadAt + ?Sized>(bytes: &S) -> Result<(), Malformed> {
     let (mut source, mut at) = (Window::new(bytes), 0);
     while let Some(record) = next_record(&mut source, &mut at)? {
@@ -96,7 +92,7 @@ fn check_payloads<S: ReadAt + ?Sized>(bytes: &S) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// The features of a shard's records.
+/// Parses an uncompressed TFRecord shard of `tf.Example`s into a table with a column per feature.
 ///
 /// # Errors
 /// [`Malformed`] for a shard that is damaged, truncated or compressed, and for records that are not `tf.Example`s.
@@ -139,8 +135,8 @@ pub fn tf_examples<S: ReadAt + ?Sized>(source: &S) -> Result<ShardTable, Malform
     Ok(table.finish())
 }
 
-/// Names zlib in the error for a shard that does not begin with a record. The first bytes of zlib data are not a
-/// reliable signature, so this is tested only after a file is known not to be a shard.
+/// Replaces `error` by an error that names zlib, if the file begins like zlib data. These two bytes are not a reliable
+/// signature, so they are tested only after parsing has failed.
 fn not_zlib<S: ReadAt + ?Sized>(source: &mut Window<'_, S>, error: Malformed, readable: &str) -> Malformed {
     let is_zlib = error.offset == 0
         && source
@@ -158,7 +154,6 @@ fn not_zlib<S: ReadAt + ?Sized>(source: &mut Window<'_, S>, error: Malformed, re
 /// protocol buffers.
 type Features = Vec<(String, FeatureValue)>;
 
-/// The features of an `Example`.
 fn example<S: ReadAt + ?Sized>(
     source: &mut Window<'_, S>,
     mut message: WireMessage,
@@ -189,7 +184,6 @@ fn too_many(offset: u64) -> Malformed {
     Malformed { offset, message: format!("there are more than {MAX_FEATURES} features") }
 }
 
-/// An entry of the map: the name and the value of a feature.
 fn entry<S: ReadAt + ?Sized>(
     source: &mut Window<'_, S>,
     start: u64,
@@ -215,19 +209,18 @@ fn entry<S: ReadAt + ?Sized>(
     Ok((name, list.value))
 }
 
-/// The features of all records that were read so far.
 #[derive(Default)]
 struct ExampleTable {
     records: u64,
-    /// The number of list items that were read so far.
+    /// The total number of values in lists of two or more values, in all records so far. It is limited to
+    /// [`MAX_CELLS`].
     listed: u64,
     places: HashMap<String, usize>,
     columns: Vec<(String, FeatureColumn)>,
 }
 
-/// The values of a feature, up to the last record that has it. Later records have no cell yet.
+/// The values of a feature, one for each record up to the last record that has the feature.
 enum FeatureColumn {
-    /// No record so far has a value.
     Nothing,
     Bytes(Vec<Option<CellExtent>>, ValueKinds),
     Floats(Vec<Option<f64>>),
@@ -238,7 +231,6 @@ enum FeatureColumn {
 }
 
 impl ExampleTable {
-    /// Adds the current record's value of a feature.
     fn add<S: ReadAt + ?Sized>(
         &mut self,
         source: &mut Window<'_, S>,
@@ -347,7 +339,7 @@ impl ExampleTable {
                 FeatureColumn::IntegerLists(each, cells) => {
                     (FieldKind::Integer, TableCells::IntegerLists(each, padded(cells, records)))
                 }
-                // No record in this shard has a value. Another shard with values determines the type.
+                // If no record in this shard has a value, leave the column out. Other shards determine the type.
                 FeatureColumn::Nothing => return None,
                 FeatureColumn::Refused(reason) => (FieldKind::Bytes, TableCells::Refused(reason)),
             };
@@ -377,7 +369,6 @@ impl FeatureColumn {
         }
     }
 
-    /// The number of values per record.
     fn each(&self) -> usize {
         match self {
             Self::FloatLists(each, _) | Self::IntegerLists(each, _) => *each as usize,

@@ -2,7 +2,7 @@
 //!
 //! A record is its length (u64), the masked CRC-32C of these eight bytes (u32), the payload, and the payload's masked
 //! CRC-32C (u32), all little-endian. Masked means `rotate_right(crc, 15) + 0xa282ead8` (TensorFlow,
-//! `core/lib/io/record_writer.h`, `core/lib/hash/crc32c.h`). Payloads are skipped, never read.
+//! `core/lib/io/record_writer.h`, `core/lib/hash/crc32c.h`). Indexing skips the payloads.
 
 use super::super::build::{SampleRow, ShardRows};
 use super::super::samples::{ShardContents, ShardFindings};
@@ -74,14 +74,11 @@ pub(super) fn codec_of(source: &dyn ReadAt) -> Result<Option<BlockCodec>, Malfor
     }
 }
 
-/// The size in bytes of a record's length and its checksum.
 const HEADER: u64 = 12;
-/// The size in bytes of the payload's checksum.
 const FOOTER: u64 = 4;
-/// The number of bytes that are read at a time to compute a checksum.
 const PIECE: u64 = 1 << 20;
 
-/// The payloads of a shard's records, in order and without labels.
+/// The locations of the payloads of a shard's records, in order and without labels.
 ///
 /// # Errors
 /// [`Malformed`] for a shard that is damaged, truncated or compressed, for a file that is not a shard, and for a record
@@ -120,10 +117,6 @@ pub(super) fn next_record<S: ReadAt + ?Sized>(
     Ok(Some(SampleRow { offset: payload, length, label: 0 }))
 }
 
-/// Verifies the checksum of a record's payload.
-///
-/// # Errors
-/// [`Malformed`] if the checksum differs or the payload cannot be read.
 pub(super) fn check_payload<S: ReadAt + ?Sized>(
     source: &mut Window<'_, S>,
     record: SampleRow,

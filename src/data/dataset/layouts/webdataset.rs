@@ -13,7 +13,6 @@ use std::os::unix::ffi::OsStrExt;
 /// File name suffixes of shards. Compressed shards are decompressed as a whole.
 const ENDINGS: [&str; 4] = [".tar", ".tar.gz", ".tgz", ".tar.zst"];
 
-/// Tar shards, as WebDataset writes them.
 pub(in crate::dataset) struct TarShards;
 
 impl ShardLayout for TarShards {

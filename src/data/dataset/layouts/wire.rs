@@ -4,25 +4,23 @@
 
 use crate::source::{Malformed, ReadAt, Window};
 
-/// The maximum size of a varint in bytes.
 const LONGEST_VARINT: u64 = 10;
-/// The maximum depth of nested groups.
 const DEEPEST: usize = 100;
 
-/// The value of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WireValue {
     Varint(u64),
     Fixed64,
     Fixed32(u32),
-    /// Bytes from `start` to `end`: a message, a string, bytes or a packed list.
+    /// A field that is stored as a length and the bytes from `start` to `end`: a message, a string, bytes or a packed
+    /// list.
     Bytes {
         start: u64,
         end: u64,
     },
 }
 
-/// The fields of a message that is stored between two offsets.
+/// Reader of the fields of a message, from the offset `at` to the offset `end`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WireMessage {
     at: u64,
@@ -34,7 +32,6 @@ impl WireMessage {
         Self { at: start, end }
     }
 
-    /// Whether all fields of the message were read.
     pub(super) fn is_done(self) -> bool {
         self.at >= self.end
     }
@@ -82,7 +79,6 @@ impl WireMessage {
         }
     }
 
-    /// Reads the next varint.
     pub(super) fn varint<S: ReadAt + ?Sized>(&mut self, bytes: &mut Window<'_, S>) -> Result<u64, Malformed> {
         let there = bytes.read(self.at, LONGEST_VARINT.min(self.end.saturating_sub(self.at)))?;
         let mut value = 0;
@@ -100,7 +96,6 @@ impl WireMessage {
         Err(self.wrong("a varint has no end"))
     }
 
-    /// Reads the next number of four bytes.
     pub(super) fn fixed32<S: ReadAt + ?Sized>(
         &mut self,
         bytes: &mut Window<'_, S>,
@@ -110,7 +105,6 @@ impl WireMessage {
         Ok(four.first_chunk().map_or(0, |four| u32::from_le_bytes(*four)))
     }
 
-    /// Skips `length` bytes, and returns the offset of the first of them.
     fn take(&mut self, length: u64) -> Result<u64, Malformed> {
         let start = self.at;
         match start.checked_add(length) {

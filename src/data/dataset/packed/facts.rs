@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Facts about a dataset with one root.
+/// The facts about a dataset that `foreload pack` copies into the packed dataset.
 pub struct PackingFacts {
     /// The layout of the dataset.
     pub layout: Layout,
@@ -64,7 +64,7 @@ impl SourceStamps {
 }
 
 impl DatasetIndex {
-    /// The facts about the first dataset.
+    /// The facts about the first dataset of the index.
     pub fn packing_facts(&self) -> PackingFacts {
         let part = self.first_part();
         let mut notes = part.notes.clone();
@@ -109,8 +109,8 @@ impl DatasetIndex {
         members
     }
 
-    /// The columns of small values, for these samples of the first dataset. The index must have been loaded with its
-    /// columns.
+    /// The columns of small values, with the rows in `samples`. The samples are those of the first dataset. The index
+    /// must have been loaded with its columns.
     pub fn packing_columns(&self, samples: Range<u64>) -> Vec<TableColumn> {
         let part = self.first_part();
         let columns = part.columns();

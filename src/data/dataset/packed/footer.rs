@@ -12,19 +12,15 @@ use crate::source::{Malformed, ReadAt};
 use base::parts::RawHeaderSummary;
 use sha2::{Digest, Sha256};
 
-/// Signature at the beginning and at the end of a shard.
 const SIGNATURE: [u8; 8] = *b"\x8AFLSHARD";
 /// Version of the format. Shards of another version are refused.
 const VERSION: u32 = 2;
 /// Offset of the first member, after signature, version and four zeros.
 pub const FIRST_MEMBER: u64 = 16;
-/// The size of the trailer in bytes.
 const TRAILER: usize = 64;
 /// The maximum size of a footer in bytes. A file that states a larger footer is not read into memory.
 pub const LARGEST_FOOTER: u64 = 256 << 20;
-/// The size of the footer before its lists, in bytes.
 const FIXED: usize = 96;
-/// The size of a [`PackedSample`] in the footer, in bytes.
 const SAMPLE_ROW: usize = 12;
 /// Members begin at a multiple of this many bytes from their image.
 const BLOCK: u64 = 512;
@@ -32,11 +28,11 @@ const BLOCK: u64 = 512;
 const MEMBER_ROW: usize = 32;
 /// Images begin at multiples of this many bytes.
 const IMAGE_ALIGNMENT: u64 = 8;
-/// The number of the storage format of packed members. In all other formats, members have the bytes of the original
-/// file.
+/// The index of the storage format "packed" in [`PackedFooter::forms`]. A member in any other format has the bytes of
+/// the original file.
 pub const PACKED_FORMAT: u32 = 0;
 
-/// Identity of a shard in the manifest.
+/// The size and the digest by which a manifest identifies a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardIdentity {
     /// The size of the shard in bytes.
@@ -56,7 +52,7 @@ pub struct PackedSample {
     pub members: u32,
 }
 
-/// A file of a sample.
+/// A member of a sample in a packed shard: a file, or a value of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackedMember {
     /// The offset of the member's first byte in the packed shard.
@@ -95,7 +91,7 @@ pub struct PackedFooter {
     pub sources: Vec<Vec<u8>>,
     /// The samples in order.
     pub samples: Vec<PackedSample>,
-    /// The members of all samples in turn, in the order of their offsets.
+    /// The members of all samples, in the order of the samples and of their offsets.
     pub members: Vec<PackedMember>,
     /// The names of the members, one after another: paths below the source's root, names in the source's tar shards or
     /// manifest, or names of columns.
@@ -106,14 +102,11 @@ pub struct PackedFooter {
     pub table: PackedColumns,
 }
 
-/// Message for a footer whose parts do not fit together.
 const CONTRADICTS: &str = "the packed shard's footer contradicts itself";
 
-/// The bytes of a footer that were not parsed yet.
 struct FooterBytes<'a>(&'a [u8]);
 
 impl<'a> FooterBytes<'a> {
-    /// Takes the next `count` rows of `row` bytes each.
     fn take(&mut self, count: u64, row: usize) -> Result<&'a [u8], String> {
         let length = usize::try_from(count).ok().and_then(|count| count.checked_mul(row));
         let parts = length.and_then(|length| self.0.split_at_checked(length));
@@ -133,7 +126,7 @@ impl<'a> FooterBytes<'a> {
     }
 }
 
-/// The first bytes of a shard.
+/// The bytes before the first member of a shard: the signature, the version and four zeros.
 pub fn head() -> [u8; FIRST_MEMBER as usize] {
     let mut bytes = [0; FIRST_MEMBER as usize];
     bytes[..8].copy_from_slice(&SIGNATURE);

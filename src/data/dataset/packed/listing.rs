@@ -32,11 +32,9 @@ pub fn shard_contents<S: ReadAt + ?Sized>(source: &S) -> Result<ShardContents, M
     })
 }
 
-/// The rows of the index for the samples of a shard.
 fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
     let mut rows = ShardRows { header_summaries: footer.header_summaries.clone(), ..ShardRows::default() };
     let of_files = footer.layout.is_of_files();
-    // Samples that are loose files or records have no members.
     let with_members = footer.layout == Layout::Tar || !of_files && !footer.table.keys.is_empty();
     let key = |name: &[u8]| {
         let key = match of_files {
@@ -56,7 +54,6 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
     let mut free = FIRST_MEMBER;
     for (number, (sample, members)) in footer.by_sample().enumerate() {
         let Some(&(image, name)) = members.first() else {
-            // A row of a table without members has no bytes in the shard.
             rows.samples.push(SampleRow { offset: free, length: 0, label: sample.label });
             rows.counts.extend(with_members.then_some(0));
             continue;
@@ -75,7 +72,7 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
             }
             let first_key = own[0].key;
             own.sort_by_key(|row| row.key);
-            // Two members of the same name are an error only for loaders that select this member, as in the tar shard.
+            // Two members of the same name are an error only for loaders that select this member, as for tar shards.
             own.dedup_by(|second, first| {
                 let same = second.key == first.key;
                 if same {

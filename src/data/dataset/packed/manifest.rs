@@ -12,9 +12,7 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
 
-/// The version of the format of manifests.
 const VERSION: u32 = 1;
-/// The maximum size in bytes of a manifest that is read.
 const LARGEST: u64 = 256 << 20;
 
 /// A name in JSON: text, or bytes if it is not UTF-8.
@@ -114,7 +112,6 @@ impl PackedShard {
         Self { bytes: identity.bytes, samples, digest, stamps: Some(stamps) }
     }
 
-    /// Whether the shard has this identity and number of samples.
     fn is(&self, identity: &ShardIdentity, samples: u64) -> bool {
         (self.bytes, self.samples) == (identity.bytes, samples)
             && self.digest == Fingerprint(identity.digest).to_string()
@@ -143,7 +140,7 @@ pub struct PackedManifest {
     /// Statistics of the files of all samples.
     #[serde(flatten)]
     pub tally: ShardTally,
-    /// The shards in order. The file name of a shard is its index in this list.
+    /// The shards in order. The file name of a shard contains the index of the shard in this list.
     pub shards: Vec<PackedShard>,
 }
 
@@ -277,7 +274,6 @@ impl PackedManifest {
     }
 }
 
-/// Refuses a directory in which packing or unpacking has not finished.
 fn refuse_unfinished(source: &dyn DatasetSource) -> Result<()> {
     if source.stamp(PACKING_STATE_FILE.as_bytes())? != EntryState::Gone {
         let message = "is not finished: run `foreload pack` again with the same arguments";

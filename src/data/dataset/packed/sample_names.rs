@@ -13,15 +13,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 impl DatasetPart {
-    /// Reads the footer of a packed shard.
     pub(in crate::dataset) fn packed_footer(&self, file: FileId) -> Result<PackedFooter> {
         let shard = self.source.open(&self.name_in_source(file))?;
         let read = PackedFooter::read(&*shard.bytes);
         read.map(|(footer, _)| footer).map_err(|error| Error::dataset(self.path(file), error.message))
     }
 
-    /// Calls `visit` for every file of the source in order, with its name and its samples. A file is a loose file or a
-    /// shard.
+    /// Calls `visit` for every file of the dataset that was packed, in order, with the file's samples and name. A file
+    /// is a loose file or a shard.
     pub(in crate::dataset) fn each_packed_name(
         &self,
         mut visit: impl FnMut(Range<u64>, &[u8]),
@@ -61,8 +60,8 @@ impl DatasetPart {
         Ok(())
     }
 
-    /// The path of a sample in messages: its file. In a packed dataset, the path is that of the shard, followed by the
-    /// name of the sample's image in the source, as if the shard were a directory.
+    /// The path by which messages name a sample. If the dataset is packed, this is the path of the shard, followed by
+    /// the name that the sample's image had before packing. Otherwise it is the path of the sample's file.
     pub(in crate::dataset) fn shown_path(&self, sample: u64) -> PathBuf {
         let file = self.image(sample).file;
         let path = self.path(file);
@@ -71,7 +70,6 @@ impl DatasetPart {
         }
         let number = (sample - self.samples_of(file).start) as usize;
         let named = self.packed_footer(file).ok().and_then(|footer| {
-            // Names of columns do not identify a sample.
             let has_names = footer.layout.is_of_files() || footer.layout.is_of_single_files();
             let (_, members) = footer.by_sample().nth(number).filter(|_| has_names)?;
             let (_, name) = members.first().filter(|(_, name)| !name.is_empty())?;

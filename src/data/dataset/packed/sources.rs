@@ -22,9 +22,7 @@ pub struct NamedTarMember {
 /// The members of a tar shard, grouped by stem.
 #[derive(Debug, Default)]
 pub struct TarMemberIndex {
-    /// The members that belong to a stem, in the order of the shard.
     parts: Vec<NamedTarMember>,
-    /// The members of each stem, as indices into `parts`.
     stems: Vec<Vec<u32>>,
     /// Maps the offset of each member to the index of its stem in `stems`.
     by_offset: HashMap<u64, u32>,

@@ -21,7 +21,6 @@ pub struct PackedColumns {
     pub columns: Vec<TableColumn>,
 }
 
-/// Description of the columns, which precedes their values.
 #[derive(Serialize, Deserialize)]
 struct TableHead {
     keys: Vec<String>,

@@ -12,20 +12,18 @@ use super::values::{PLAIN, PageValues, ValueBytes, ValueReader, is_by_dictionary
 use crate::source::Malformed;
 use base::crc::crc32;
 
-/// Average size of values in bytes above which only the lengths of values are read in a page, not the values.
+/// If the values of a page have more bytes than this on average, only their lengths are read.
 const LONG_VALUE_BYTES: u64 = 1024;
 
-/// A page that was read: its levels, and the position of its values.
 struct PageBody {
     /// The decompressed page; `None` if the values are not read.
     page_bytes: Option<Vec<u8>>,
-    /// The bytes of the page's definition levels.
     levels: Vec<u8>,
     /// The position of the first value: in `page_bytes`, or without `page_bytes` in the file.
     values: u64,
     /// The offset of `page_bytes` in the file, if the page is not compressed.
     stored_at: Option<u64>,
-    /// For a column of bytes, the compressed block of the page, and the compressed bytes.
+    /// The compressed block of the page with its compressed bytes, if the column holds bytes.
     packed: Option<(BlockSource, Vec<u8>)>,
 }
 
@@ -59,7 +57,6 @@ pub(super) fn read(
     cells.finish(matches!(content, LeafContent::Text | LeafContent::Json), file, limits)
 }
 
-/// State that all pages of a chunk share.
 struct ChunkReader<'a, 'f> {
     leaf: &'a SchemaLeaf,
     content: LeafContent,
@@ -95,7 +92,7 @@ impl ChunkReader<'_, '_> {
         matches!(self.content, LeafContent::Bytes | LeafContent::FixedBytes(_))
     }
 
-    /// Reads the dictionary of a chunk. The pages of the chunk refer to its values.
+    /// Reads the dictionary page of a chunk. The other pages refer to its values by index.
     fn dictionary(&mut self, page: &DataPage) -> Result<PageValues, ColumnFault> {
         let body = self.body(page)?;
         // In a dictionary page, PLAIN_DICTIONARY is an old name of PLAIN.
@@ -103,7 +100,6 @@ impl ChunkReader<'_, '_> {
         self.decode(page, &body, page.values, encoding)
     }
 
-    /// The present values of a page, without nulls.
     fn values(
         &mut self,
         page: &DataPage,
@@ -134,7 +130,7 @@ impl ChunkReader<'_, '_> {
         let bytes = match &body.page_bytes {
             None => ValueBytes::InFile { offset: body.values, end: page.offset + page.packed },
             Some(page_bytes) => {
-                // Values of bytes can be too long to copy, so they get addresses in the block.
+                // Byte values can be too long to copy, so they stay in the compressed block and get addresses in it.
                 let stored_at = match (&body.packed, count) {
                     (Some((block, packed)), 1..) => Some(self.blocks.add(*block, packed)?),
                     _ => body.stored_at,
@@ -150,8 +146,9 @@ impl ChunkReader<'_, '_> {
         let mut reader = ValueReader { content, count: count as usize, page: page.offset, limits, left: 0 };
         let values = reader.read(encoding, bytes, self.file)?;
         let left = reader.left;
-        // Levels that are wrongly parsed as values leave bytes at the end of the page. Only in a page of strings with
-        // exactly one null they leave none, because all levels are parsed as one value.
+        // If definition levels were wrongly parsed as values, bytes are left at the end of the page. There is one
+        // exception: a page of strings with exactly one null leaves no bytes, because all its levels are parsed as one
+        // value.
         let may_be_levels = left > 0 || matches!(self.content, LeafContent::Text | LeafContent::Json);
         if may_be_levels && encoding == PLAIN && page.kind == PageKind::DataV1 && self.leaf.present == 0 {
             self.check_for_levels(page, body, left)?;
@@ -159,9 +156,9 @@ impl ChunkReader<'_, '_> {
         Ok(values)
     }
 
-    /// Checks that a page with `left` bytes after its values does not begin with definition levels, which a column
-    /// without nulls does not have. With a wrong bit in the schema, the levels would be read as values. Eight zero
-    /// bytes at the end come from fastparquet and are allowed.
+    /// Refuses a page that begins with definition levels although the schema says that the column has no nulls. Without
+    /// this check, a damaged schema would turn levels into values. `left` is the number of bytes after the values.
+    /// Eight zero bytes at the end come from fastparquet and are allowed.
     fn check_for_levels(&mut self, page: &DataPage, body: &PageBody, left: u64) -> Result<(), ColumnFault> {
         let mut part = |from: u64, count: u64| match &body.page_bytes {
             Some(page_bytes) => Ok(page_bytes[from as usize..(from + count) as usize].to_vec()),
@@ -172,7 +169,7 @@ impl ChunkReader<'_, '_> {
             return Ok(());
         }
         let length = little_endian(&part(0, 4)?);
-        // A level takes at most one bit, and the header of a run takes a few bytes.
+        // Definition levels take at most one bit per value, and the header of their run takes a few bytes.
         if length == 0 || length > (size - 4).min(page.values / 8 + 16) {
             return Ok(());
         }
@@ -215,7 +212,6 @@ impl ChunkReader<'_, '_> {
         Ok(Some(levels.into_iter().map(|level| level == most).collect()))
     }
 
-    /// Reads the needed bytes of a page and decompresses them.
     fn body(&mut self, page: &DataPage) -> Result<PageBody, ColumnFault> {
         let (packed_levels, codec) = match page.kind {
             PageKind::DataV2 { repetition: 1.., .. } => {
@@ -271,7 +267,6 @@ impl ChunkReader<'_, '_> {
         Ok(PageBody { page_bytes: Some(bytes), levels, values, stored_at, packed })
     }
 
-    /// Reads only the levels of a page, without its values.
     fn body_in_file(&mut self, page: &DataPage, stated: u64) -> Result<PageBody, ColumnFault> {
         let (mut offset, mut length) = (page.offset, stated);
         if page.kind == PageKind::DataV1 && self.leaf.present > 0 {
@@ -292,7 +287,6 @@ impl ChunkReader<'_, '_> {
     }
 }
 
-/// Appends a page's values, and a missing value for each null.
 fn append(cells: &mut CollectedCells, values: PageValues, present: Option<Vec<bool>>) {
     match (cells, values) {
         (CollectedCells::Bools(cells), PageValues::Bools(values)) => spread(cells, values, present),

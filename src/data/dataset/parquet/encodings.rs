@@ -3,7 +3,6 @@
 //! The encodings are those of `Encodings.md` in Apache's `parquet-format`. The caller of a decoder says how many values
 //! to decode, and must limit this number.
 
-/// Message about bytes that are not valid in an encoding.
 pub(super) const DAMAGED: &str = "the values of a page are damaged";
 
 /// Decoder of numbers. `rest` has the bytes that are not decoded yet.
@@ -105,7 +104,7 @@ impl<'a> PackedNumbers<'a> {
             let widths = self.take(parts)?;
             for &width in widths {
                 let left = count - numbers.len();
-                // Miniblocks after the last value have a stored width but no bytes.
+                // A miniblock after the last value has a bit width in the header, but no bytes.
                 if left == 0 {
                     break;
                 }
@@ -131,7 +130,6 @@ struct Bits<'a> {
 }
 
 impl Bits<'_> {
-    /// The number at an index inside the bytes.
     fn get(&self, number: usize) -> u64 {
         let width = self.width as usize;
         let (start, end) = (number * width, (number + 1) * width);
@@ -143,7 +141,6 @@ impl Bits<'_> {
     }
 }
 
-/// A little-endian number of up to eight bytes.
 pub(super) fn little_endian(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte))
 }

@@ -8,18 +8,13 @@ use super::super::unpack::BlockCodec;
 use super::thrift::{BINARY, FALSE, I32, I64, LIST, STRUCT, TRUE, Thrift};
 use crate::source::Malformed;
 
-/// The magic bytes at the beginning and at the end of a Parquet file.
 const MAGIC: &[u8] = b"PAR1";
-/// The maximum size of a footer in bytes.
 const LARGEST: u64 = 256 << 20;
-/// The maximum number of columns and structs in a schema.
 const MAX_ELEMENTS: usize = 1 << 16;
 
-/// Contents of the footer of a file.
 pub(super) struct ParquetFooter {
     /// The schema in preorder, with the root first.
     pub(super) schema: Vec<SchemaElement>,
-    /// The row groups, in order.
     pub(super) groups: Vec<RowGroup>,
     /// The JSON document that Hugging Face's `datasets` writes.
     pub(super) hugging_face: Option<Vec<u8>>,
@@ -27,7 +22,6 @@ pub(super) struct ParquetFooter {
     pub(super) at: u64,
 }
 
-/// A column or a group of columns in the schema.
 #[derive(Debug, Default)]
 pub(super) struct SchemaElement {
     pub(super) name: String,
@@ -47,20 +41,17 @@ pub(super) struct LogicalType {
     pub(super) signed: bool,
 }
 
-/// A row group: a range of rows with all columns.
 pub(super) struct RowGroup {
     pub(super) rows: u64,
     pub(super) chunks: Vec<ColumnChunk>,
 }
 
-/// The pages of a column in a row group.
 #[derive(Debug)]
 pub(super) struct ColumnChunk {
     /// The codec of the pages. The error is the name of an unsupported codec.
     pub(super) codec: Result<Option<BlockCodec>, String>,
     pub(super) physical: u64,
     pub(super) values: u64,
-    /// The number of nulls, if the statistics state it.
     pub(super) nulls: Option<u64>,
     /// The number of definition levels, if the statistics have a histogram of them.
     pub(super) levels: Option<usize>,
@@ -262,7 +253,6 @@ fn chunk_metadata(thrift: &mut Thrift<'_>, footer: u64) -> Result<ColumnChunk, M
     Ok(ColumnChunk { codec, physical, values, nulls, levels, start, end })
 }
 
-/// Reads a column's `Statistics`.
 fn null_count(thrift: &mut Thrift<'_>) -> Result<Option<u64>, Malformed> {
     let (mut nulls, mut last) = (None, 0);
     while let Some(field) = thrift.field(&mut last)? {

@@ -1,8 +1,8 @@
 //! Parquet files: the locations of the bytes of their columns, and their small values.
 //!
 //! The format is that of Apache's `parquet-format`. Existing reader crates return values but not their locations, so
-//! footer, page headers and encodings are parsed here. Only the codecs of pages come from other crates. Long values,
-//! such as images, are never read. Only their lengths are.
+//! footer, page headers and encodings are parsed here. Only the codecs of pages come from other crates. Of long values,
+//! such as images, only the lengths are read.
 
 mod columns;
 mod encodings;
@@ -21,9 +21,9 @@ use crate::source::{Malformed, ReadAt, Window};
 use footer::ParquetFooter;
 use schema::{LeafContent, SchemaLeaf};
 
-/// The table in a Parquet file. A struct of bytes and a path becomes one column for the bytes, with the struct's name,
-/// and one column for the path. Other structs have a column for each value, `STRUCT.VALUE`. All strings of the columns
-/// in `kept` are read. In other columns, long strings stay in the shard.
+/// Parses a Parquet file into a table. A struct of bytes and a path becomes one column for the bytes, with the struct's
+/// name, and one column for the path. Other structs have a column for each value, `STRUCT.VALUE`. Reads all strings of
+/// the columns in `kept`. In other columns, long strings stay in the shard.
 ///
 /// # Errors
 /// [`Malformed`] for a file that is not Parquet, or is damaged or encrypted. A column that cannot be read is
@@ -91,7 +91,6 @@ fn check_groups(footer: &ParquetFooter, leaves: &[SchemaLeaf]) -> Result<(), Mal
     Ok(())
 }
 
-/// The kind of a leaf's values, where the schema determines it.
 fn kind(leaf: &SchemaLeaf) -> FieldKind {
     match leaf.content {
         Err(_) | Ok(LeafContent::Bytes | LeafContent::FixedBytes(_)) => FieldKind::Bytes,

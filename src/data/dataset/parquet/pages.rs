@@ -10,7 +10,6 @@ use crate::source::Malformed;
 const FIRST_READ: u64 = 512;
 const LARGEST_HEADER: u64 = 16 << 20;
 
-/// A page of a column chunk.
 #[derive(Debug)]
 pub(super) struct DataPage {
     /// The offset of the page's first byte after the header.
@@ -19,31 +18,27 @@ pub(super) struct DataPage {
     pub(super) packed: u64,
     /// The size of the page after decompression, in bytes, if the page is compressed.
     pub(super) unpacked: u64,
-    /// The CRC-32 of the page's bytes in the file, if the header has one.
     pub(super) crc: Option<u32>,
     /// The number of values, including nulls.
     pub(super) values: u64,
-    /// The id of the encoding of the values.
     pub(super) encoding: u64,
     pub(super) kind: PageKind,
 }
 
-/// Contents of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PageKind {
     /// Values to which other pages refer by index.
     Dictionary,
     /// Levels and values, compressed together.
     DataV1,
-    /// Levels of this many bytes, which are never compressed, followed by values, which can be compressed.
+    /// Levels, which take `levels` bytes and are never compressed, followed by values, which are compressed if
+    /// `is_packed`.
     DataV2 { levels: u64, repetition: u64, is_packed: bool },
 }
 
-/// Iterates over the pages of a chunk.
 pub(super) struct ChunkPages {
     at: u64,
     end: u64,
-    /// The number of values in the pages that remain.
     left: u64,
 }
 
@@ -52,7 +47,7 @@ impl ChunkPages {
         Self { at: chunk.start, end: chunk.end, left: chunk.values }
     }
 
-    /// The next page with values; `None` when the pages so far have all values that the chunk states.
+    /// Returns the next page; `None` after all values that the chunk's metadata states.
     pub(super) fn next(
         &mut self,
         file: &mut TableFile<'_>,
@@ -112,7 +107,6 @@ impl ChunkPages {
     }
 }
 
-/// Header of a page.
 #[derive(Default)]
 struct PageHead {
     packed: u64,

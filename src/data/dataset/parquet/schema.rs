@@ -6,7 +6,6 @@ use super::footer::{LogicalType, SchemaElement};
 use crate::source::Malformed;
 use std::collections::HashMap;
 
-/// The maximum depth of nested structs.
 const DEEPEST: usize = 32;
 /// The maximum total size of all column names in bytes. The name of a column includes the names of the structs around
 /// it.
@@ -18,22 +17,18 @@ pub(super) struct SchemaLeaf {
     pub(super) path: Vec<String>,
     /// The definition level of a present value.
     pub(super) present: u32,
-    /// The id of the physical type.
     pub(super) physical: u64,
-    /// The type of the leaf's values, or why the values cannot be read.
     pub(super) content: Result<LeafContent, String>,
     /// Whether the leaf is in a struct that consists of `bytes`, or of `bytes` and a `path`.
     pub(super) in_bytes_and_path: bool,
 }
 
-/// Type of a leaf's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeafContent {
     Bool,
-    /// Integers that are stored in 32 bits and use this many of these bits.
+    /// Integers of this many bits, each stored in 32 bits.
     Int(u32),
     UnsignedInt(u32),
-    /// Integers of 64 bits.
     Long,
     UnsignedLong,
     Half,
@@ -42,11 +37,10 @@ pub(super) enum LeafContent {
     Text,
     Json,
     Bytes,
-    /// Bytes of a fixed length.
     FixedBytes(u32),
 }
 
-/// A struct whose children are not all read yet, while the schema is walked.
+/// A struct in the schema whose children are being visited.
 struct OpenGroup {
     left: u64,
     present: u32,
@@ -117,7 +111,6 @@ pub(super) fn leaves(schema: &[SchemaElement], offset: u64) -> Result<Vec<Schema
     Ok(leaves)
 }
 
-/// The name of the type of an element that has several values per row.
 fn repetition(element: &SchemaElement) -> Option<&'static str> {
     match (element.converted, element.logical.map(|logical| logical.variant)) {
         (Some(1 | 2), _) | (_, Some(2)) => Some("maps"),
@@ -172,7 +165,7 @@ fn content(element: &SchemaElement, physical: u64) -> Result<LeafContent, String
     })
 }
 
-/// Marks the leaves of structs that have bytes and a path, as images and sounds do.
+/// Sets `in_bytes_and_path` of leaves. Hugging Face's `datasets` stores images and sounds in such structs.
 fn mark_bytes_and_path(leaves: &mut [SchemaLeaf]) {
     let is_part = |leaf: &SchemaLeaf| match (leaf.path.last().map(String::as_str), &leaf.content) {
         (Some("bytes"), Ok(LeafContent::Bytes)) | (Some("path"), Ok(LeafContent::Text)) => {

@@ -18,13 +18,10 @@ const MAP: u8 = 11;
 pub(super) const STRUCT: u8 = 12;
 const UUID: u8 = 13;
 
-/// The maximum depth of nested structs, lists and maps in a skipped value.
 const DEEPEST: usize = 64;
 
-/// Reads structs from bytes.
 pub(super) struct Thrift<'a> {
     bytes: &'a [u8],
-    /// The position of the next byte.
     pub(super) at: usize,
     /// The offset of the first byte in the file, for messages.
     offset: u64,
@@ -32,13 +29,11 @@ pub(super) struct Thrift<'a> {
     pub(super) ended: bool,
 }
 
-/// A field of a struct. Its value follows.
 pub(super) struct ThriftField {
     pub(super) id: i16,
     pub(super) kind: u8,
 }
 
-/// A nested value that is being skipped.
 enum Open {
     Struct { last: i16 },
     Items { kind: u8, left: usize },
@@ -50,7 +45,6 @@ impl<'a> Thrift<'a> {
         Self { bytes, at: 0, offset, ended: false }
     }
 
-    /// Makes an error at the current position with this description.
     pub(super) fn wrong(&self, what: &str) -> Malformed {
         let message = format!("{what}: the shard is damaged");
         Malformed { offset: self.offset + self.at as u64, message }
@@ -81,13 +75,11 @@ impl<'a> Thrift<'a> {
         Err(self.wrong("its metadata has a number of more than ten bytes"))
     }
 
-    /// Reads an integer of any width.
     pub(super) fn number(&mut self) -> Result<i64, Malformed> {
         let value = self.varint()?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// Reads a count or a position, which must not be negative.
     pub(super) fn count(&mut self) -> Result<u64, Malformed> {
         let number = self.number()?;
         u64::try_from(number).map_err(|_| self.wrong("its metadata has a negative count or position"))
@@ -133,7 +125,6 @@ impl<'a> Thrift<'a> {
         Ok((head & 0x0F, count))
     }
 
-    /// Reads the number of items of a list of structs.
     pub(super) fn structs(&mut self) -> Result<usize, Malformed> {
         let (kind, count) = self.items()?;
         if kind != STRUCT && count > 0 {
@@ -142,7 +133,6 @@ impl<'a> Thrift<'a> {
         Ok(count)
     }
 
-    /// Skips a list of integers, and returns their number.
     pub(super) fn numbers(&mut self) -> Result<usize, Malformed> {
         let (kind, count) = self.items()?;
         if count > 0 && kind != I32 && kind != I64 {
@@ -152,7 +142,6 @@ impl<'a> Thrift<'a> {
         Ok(count)
     }
 
-    /// Skips the value of a field.
     pub(super) fn skip(&mut self, kind: u8) -> Result<(), Malformed> {
         let mut open = Vec::new();
         // The type of a field includes the value of a boolean. In a list, each boolean takes a byte.

@@ -7,7 +7,6 @@ use super::schema::LeafContent;
 use crate::source::Malformed;
 use std::ops::Range;
 
-/// Values of a column, without nulls.
 #[derive(Debug)]
 pub(super) enum PageValues {
     Bools(Vec<bool>),
@@ -16,7 +15,6 @@ pub(super) enum PageValues {
     Bytes(Vec<ByteValue>),
 }
 
-/// The location of a page's values.
 pub(super) enum ValueBytes<'a> {
     /// The page was read. If its bytes can be located in the shard, `stored_at` is the offset or address of the first
     /// byte.
@@ -25,7 +23,7 @@ pub(super) enum ValueBytes<'a> {
     InFile { offset: u64, end: u64 },
 }
 
-/// Ids of encodings.
+/// Ids of encodings, from `parquet.thrift`.
 pub(super) const PLAIN: u64 = 0;
 const PLAIN_DICTIONARY: u64 = 2;
 const RLE: u64 = 3;
@@ -35,18 +33,14 @@ const DELTA_BYTE_ARRAY: u64 = 7;
 const RLE_DICTIONARY: u64 = 8;
 const BYTE_STREAM_SPLIT: u64 = 9;
 
-/// Whether values are stored as indices into a dictionary.
 pub(super) fn is_by_dictionary(encoding: u64) -> bool {
     matches!(encoding, PLAIN_DICTIONARY | RLE_DICTIONARY)
 }
 
-/// Decoder of the values of a page.
 pub(super) struct ValueReader<'a> {
-    /// The type of the values.
     pub(super) content: LeafContent,
-    /// The number of values that are present.
+    /// The number of values in the page, without nulls.
     pub(super) count: usize,
-    /// The offset of the page, for messages.
     pub(super) page: u64,
     pub(super) limits: &'a mut TableLimits,
     /// The number of bytes that follow the PLAIN values in the page.
@@ -61,7 +55,6 @@ impl ValueReader<'_> {
         })
     }
 
-    /// The values of a dictionary at the indices in these bytes.
     pub(super) fn by_dictionary(
         &mut self,
         bytes: &[u8],
@@ -94,7 +87,6 @@ impl ValueReader<'_> {
         })
     }
 
-    /// The values that are stored in the page itself.
     pub(super) fn read(
         &mut self,
         encoding: u64,
@@ -154,7 +146,6 @@ impl ValueReader<'_> {
         Ok((0..self.count).map(number).collect())
     }
 
-    /// Converts the bits of numbers to values of the column's type.
     fn interpret(&self, bits: Vec<u64>) -> Result<PageValues, ColumnFault> {
         let bits = bits.into_iter();
         Ok(match self.content {
@@ -180,7 +171,6 @@ impl ValueReader<'_> {
         })
     }
 
-    /// Checks that integers are in the range of the column's type.
     fn within(
         &self,
         numbers: impl Iterator<Item = i64>,
@@ -192,7 +182,6 @@ impl ValueReader<'_> {
         numbers.map(PageValues::Integers).ok_or_else(wrong)
     }
 
-    /// Makes a value from bytes of the page.
     fn value(&mut self, bytes: &[u8], at: usize, stored_at: Option<u64>) -> Result<ByteValue, ColumnFault> {
         match (stored_at, u32::try_from(bytes.len())) {
             (Some(stored_at), Ok(length)) => {
@@ -202,7 +191,7 @@ impl ValueReader<'_> {
         }
     }
 
-    /// The bytes of all values. Each value has `width` bytes.
+    /// Returns the bytes of all values, each of `width` bytes, and sets `left` to the number of bytes after them.
     fn take<'b>(&mut self, width: usize, bytes: &'b [u8]) -> Result<&'b [u8], ColumnFault> {
         let size = self.count.checked_mul(width);
         let taken = size.and_then(|size| bytes.get(..size)).ok_or_else(|| self.damaged(DAMAGED))?;
@@ -298,7 +287,6 @@ impl ValueReader<'_> {
     }
 }
 
-/// The size of a number of this type in bytes; `None` for other types.
 fn width(content: LeafContent) -> Option<usize> {
     match content {
         LeafContent::Half => Some(2),
@@ -308,7 +296,6 @@ fn width(content: LeafContent) -> Option<usize> {
     }
 }
 
-/// Reason to refuse integers above the range of an `i64`.
 fn too_large() -> ColumnFault {
     ColumnFault::Refused("it holds integers above 2^63 - 1, which int64 cannot represent".to_owned())
 }
@@ -320,7 +307,6 @@ fn unknown(encoding: u64) -> ColumnFault {
     ))
 }
 
-/// The values at these indices.
 fn pick<T: Copy>(numbers: &[u32], values: &[T]) -> Result<Vec<T>, ()> {
     numbers.iter().map(|&number| values.get(number as usize).copied().ok_or(())).collect()
 }

@@ -21,7 +21,7 @@ impl DatasetPart {
         self.blocks().at(extent.file.0, extent.offset)
     }
 
-    /// The samples of a shard whose extents begin in this range of addresses, sorted by address.
+    /// The samples of a shard whose extents begin in the range `addresses`, sorted by address.
     pub(in crate::dataset) fn samples_within(&self, file: FileId, addresses: Range<u64>) -> Vec<u64> {
         let Range { start, end } = self.samples_of(file);
         let order = match &self.members {
@@ -35,7 +35,7 @@ impl DatasetPart {
         within.map(sample).collect()
     }
 
-    /// The number of reads that fetch all samples if each compressed block is read once.
+    /// The number of reads that fetch all samples, if every compressed block is read only once.
     pub(in crate::dataset) fn reads_by_block(&self) -> u64 {
         if self.blocks().len() == 0 {
             return self.total_reads();

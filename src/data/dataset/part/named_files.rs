@@ -10,9 +10,8 @@ use crate::dataset::open::{IndexProgress, threads};
 use crate::dataset::{Extent, FileId, IndexOptions, Layout, MemberBytes};
 use base::error::{Error, Result};
 
-/// The files that a column names, one per sample.
 pub(in crate::dataset) struct NamedFiles {
-    /// The index of the member to which these files belong, in the list of members that are read from each sample.
+    /// The index, among the selected members, of the member to which these files belong.
     member: usize,
     column: ColumnCells<'static>,
     /// The size of each file in bytes; [`NO_FILE`] for a cell that names no file.
@@ -30,7 +29,6 @@ impl NamedFiles {
 }
 
 impl DatasetPart {
-    /// Whether the cells of this column can be names of files.
     pub(in crate::dataset) fn may_name_files(&self, column: &ColumnFacts) -> bool {
         self.layout() == Layout::Manifest && column.cells == CellType::Texts
     }
@@ -82,7 +80,6 @@ impl DatasetPart {
         Ok(())
     }
 
-    /// The name of a file in the source, given the text of a cell.
     fn name_of(&self, text: &str) -> std::result::Result<Vec<u8>, String> {
         let manifest = self.source.manifest().ok_or_else(|| "does not belong to a manifest".to_owned())?;
         let mut names = manifest.names();
@@ -93,19 +90,19 @@ impl DatasetPart {
         }
     }
 
-    /// The number of columns of which the files are read.
     pub(super) fn named_columns(&self) -> u64 {
         self.named_files.len() as u64
     }
 
-    /// The name of the file with this number, if a column names it; `None` for a sample's own file.
+    /// The name of a file, if the file is one that a column names; `None` for a sample's own file.
     pub(super) fn named_file(&self, file: FileId) -> Option<Vec<u8>> {
         let after = u64::from(file.0).checked_sub(self.len()).filter(|_| !self.named_files.is_empty())?;
         let files = &self.named_files[(after / self.len()) as usize];
         Some(self.name_of(files.name(after % self.len())?).unwrap_or_default())
     }
 
-    /// Locates a sample's file for member number `member`; `None` if no column names the files of this member.
+    /// Locates a sample's file for the selected member at index `member`; `None` if no column names the files of this
+    /// member.
     pub(in crate::dataset) fn named_member(&self, sample: u64, member: usize) -> Option<MemberBytes> {
         let (column, files) = (1..).zip(&self.named_files).find(|(_, files)| files.member == member)?;
         if !files.has(sample) {
@@ -115,7 +112,6 @@ impl DatasetPart {
         Some(MemberBytes::Separate(Extent { file, offset: 0, length: files.lengths[sample as usize] }))
     }
 
-    /// Returns how many columns name a file for this sample.
     pub(in crate::dataset) fn named_of(&self, sample: u64) -> u64 {
         self.named_files.iter().filter(|files| files.has(sample)).count() as u64
     }

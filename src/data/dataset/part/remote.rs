@@ -30,7 +30,6 @@ impl DatasetPart {
         self.source.is_remote()
     }
 
-    /// Whether any file is read by requests.
     pub(in crate::dataset) fn has_remote(&self) -> bool {
         self.has_remote
     }

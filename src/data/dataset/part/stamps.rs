@@ -22,7 +22,7 @@ impl DatasetPart {
         self.group_stamp(group)
     }
 
-    /// Whether a shard was accepted with another stamp during this run.
+    /// Whether a shard was rewritten during this run, and its new stamp was accepted because it holds the same samples.
     pub(in crate::dataset) fn has_moved(&self, file: FileId) -> bool {
         let group = file.0 as usize;
         self.layout().is_sharded() && self.stamp_within(group) != self.group_stamp(group)
@@ -35,7 +35,6 @@ impl DatasetPart {
             && self.notes.bad_shard(self.group_path(group)).is_some()
     }
 
-    /// Records that the samples of these shards differ from the index.
     pub(in crate::dataset) fn record_changed_shards(&mut self, groups: Vec<usize>) {
         self.changed_shards.extend(groups);
     }
@@ -45,7 +44,6 @@ impl DatasetPart {
         !self.changed_shards.contains(&(file.0 as usize))
     }
 
-    /// Accepts this stamp of a shard for the rest of the run.
     pub(in crate::dataset) fn accept_stamp(&self, group: usize, stamp: Stamp) {
         self.accepted_stamps.write().unwrap_or_else(PoisonError::into_inner).insert(group, stamp);
         self.any_accepted.store(true, Ordering::Relaxed);

@@ -82,9 +82,7 @@ pub(super) fn samples(path: &Path, index: &DatasetIndex) -> Result<Vec<u32>> {
     Ok(samples)
 }
 
-/// A line that is neither empty nor a comment.
 struct ListLine<'a> {
-    /// The line number in the file, from 1.
     number: usize,
     text: &'a [u8],
 }
@@ -96,7 +94,7 @@ fn lines(text: &[u8]) -> Vec<ListLine<'_>> {
     whole.filter(|line| !matches!(line.text.trim_ascii(), b"" | [b'#', ..])).collect()
 }
 
-/// A way to parse a line, in order of preference.
+/// The ways to parse a line. Earlier variants are preferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum LineReading {
     /// A path, exactly as written, because a file name can begin or end with a space.
@@ -114,8 +112,8 @@ impl LineReading {
 }
 
 impl<'a> ListLine<'a> {
-    /// The path and the class number if the line is parsed in this way. `None` if the line cannot be parsed in this
-    /// way, or if the result is the same as with another way.
+    /// The path and the class number of the line if it is parsed as `reading`. `None` if this is impossible, or if
+    /// another way gives the same result.
     fn read(&self, reading: LineReading) -> Option<(&'a [u8], Option<u32>)> {
         // Lists made by `find` begin with "./".
         let path = |text: &'a [u8]| text.strip_prefix(b"./").unwrap_or(text);
@@ -134,13 +132,12 @@ impl<'a> ListLine<'a> {
         }
     }
 
-    /// The class number of the line, if the line is parsed in this way.
     fn label(&self, reading: LineReading) -> Option<u32> {
         self.read(reading)?.1
     }
 }
 
-/// How a line matches a file name, in order of preference.
+/// How a line matches a file name. Smaller values are preferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct MatchKind {
     reading: LineReading,
@@ -148,17 +145,15 @@ struct MatchKind {
     is_stem: bool,
 }
 
-/// The file that a line names.
 #[derive(Debug, Clone)]
 struct ListedFile {
-    /// The samples of the file.
     file: Range<u64>,
     match_kind: MatchKind,
     /// The samples of another file that the line also matches.
     other: Option<Range<u64>>,
 }
 
-/// For each of the four ways to parse a line: a map from each path to the index of the first line with this path.
+/// For each of the four ways to parse a line, maps the parsed path to the index of the first line with this path.
 struct WantedLines<'a>([HashMap<&'a [u8], u32>; 4]);
 
 impl<'a> WantedLines<'a> {
@@ -174,7 +169,7 @@ impl<'a> WantedLines<'a> {
         }))
     }
 
-    /// Another line that already matches the same file as `line`.
+    /// Returns the index of another line that matches the same file as `line`.
     fn line_with_same_file(&self, line: &ListLine<'_>, found: &[Option<ListedFile>]) -> Option<usize> {
         let same = LineReading::ALL.into_iter().zip(&self.0).filter_map(|(reading, wanted)| {
             let (path, _) = line.read(reading)?;
@@ -183,7 +178,6 @@ impl<'a> WantedLines<'a> {
         same.map(|&first| first as usize).find(|&first| found[first].is_some())
     }
 
-    /// Finds the file that each line names; `None` for a line that matches no file.
     fn find(&self, index: &DatasetIndex, lines: &[ListLine<'_>]) -> Result<Vec<Option<ListedFile>>> {
         let is_absolute = lines.iter().any(|line| line.text.trim_ascii_start().starts_with(b"/"));
         let mut found = vec![None; lines.len()];
@@ -201,7 +195,6 @@ impl<'a> WantedLines<'a> {
         Ok(found)
     }
 
-    /// The lines that match the file at `path`, each with the kind of its match.
     fn naming(&self, path: &[u8]) -> impl Iterator<Item = (MatchKind, usize)> {
         let names = [(false, Some(path)), (true, stem(path))];
         LineReading::ALL.into_iter().zip(&self.0).flat_map(move |(reading, wanted)| {
@@ -244,7 +237,6 @@ fn again(first: &ListLine<'_>) -> String {
 
 fn names_nothing(found: &[Option<ListedFile>], index: &DatasetIndex) -> String {
     let mut first = String::new();
-    // If the names cannot be read, the message has no example.
     let _ = index.each_name(|samples, name| {
         if samples.start == 0 {
             first = String::from_utf8_lossy(name).into_owned();

@@ -73,7 +73,6 @@ impl std::fmt::Display for ClassRef {
     }
 }
 
-/// The number of class names that an error about an unknown name lists.
 const SHOWN: usize = 5;
 
 impl Select {
@@ -135,7 +134,6 @@ impl Select {
     }
 }
 
-/// The sample ids, if all of them exist and there are no duplicates.
 fn checked(indices: &[u64], index: &DatasetIndex) -> Result<Vec<u32>> {
     let mut seen = SampleSet::among(index.len());
     let check = |(at, &sample): (usize, &u64)| {
@@ -155,7 +153,6 @@ fn checked(indices: &[u64], index: &DatasetIndex) -> Result<Vec<u32>> {
     indices.iter().enumerate().map(check).collect()
 }
 
-/// The class numbers, ascending.
 fn class_numbers(classes: &[ClassRef], index: &DatasetIndex) -> Result<Vec<u32>> {
     let number = |class: &ClassRef| class.number("classes", index);
     let mut numbers = classes.iter().map(number).collect::<Result<Vec<u32>>>()?;
@@ -182,7 +179,6 @@ fn unknown_class(name: &str, index: &DatasetIndex) -> String {
     format!("has {name:?}, which is not one of the {} classes, such as {shown:?}", names.len())
 }
 
-/// All samples of some classes, ascending.
 fn of_classes(classes: &[u32], index: &DatasetIndex) -> Vec<u32> {
     let mut samples = Vec::new();
     index.each_of_classes(classes, |range| samples.extend(range.map(|sample| sample as u32)));
@@ -190,7 +186,6 @@ fn of_classes(classes: &[u32], index: &DatasetIndex) -> Vec<u32> {
     samples
 }
 
-/// A set of samples, one bit each.
 struct SampleSet(Vec<u64>);
 
 impl SampleSet {
@@ -202,7 +197,6 @@ impl SampleSet {
         self.0[sample as usize / 64] >> (sample % 64) & 1 == 1
     }
 
-    /// Inserts a sample, and returns whether it is new.
     fn insert(&mut self, sample: u32) -> bool {
         let new = !self.has(sample);
         self.0[sample as usize / 64] |= 1 << (sample % 64);

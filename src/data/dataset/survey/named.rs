@@ -9,7 +9,6 @@ use base::error::{Error, Result};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// Surveys files with known names. They must be shards of one layout.
 pub(super) fn named(
     source: &dyn DatasetSource,
     names: &[Vec<u8>],
@@ -52,7 +51,7 @@ pub(super) fn named(
     Ok(Survey::of_shards(layout, shards, names.to_vec(), Notes::default()))
 }
 
-/// The layout of shards with these `names`. The first readable shard decides whether the shards are tars of tars.
+/// Returns the layout of the shards `names`. The first readable shard decides whether they are tars of tars.
 pub(super) fn nested(
     source: &dyn DatasetSource,
     known: (Layout, &'static dyn ShardLayout),
@@ -74,7 +73,6 @@ fn packed_shard() -> String {
     format!("is a shard of a packed dataset: open its directory, which has {}", packed::MANIFEST_FILE)
 }
 
-/// The error message about a compressed tar.
 pub(super) fn compressed(beside: &str) -> String {
     format!(
         "is a compressed tar{beside} in an unsupported format: only .tar.gz, .tgz and .tar.zst are read; decompress \
@@ -82,7 +80,6 @@ pub(super) fn compressed(beside: &str) -> String {
     )
 }
 
-/// Surveys a root that is a single file. It must be a shard.
 pub(super) fn single(
     source: &dyn DatasetSource,
     name: &OsStr,

@@ -10,10 +10,10 @@ use base::error::{Error, Result};
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-/// Names of directories of images, in lower case and without other characters than letters.
+/// Names of directories of images, in lower case and reduced to their letters.
 const IMAGES: &[&str] =
     &["image", "images", "img", "imgs", "input", "inputs", "jpegimages", "photo", "photos", "rgb"];
-/// Names of directories of masks, in the same notation.
+/// Names of directories of masks, also in lower case and reduced to their letters.
 const MASKS: &[&str] = &[
     "annotation",
     "annotations",
@@ -38,7 +38,6 @@ const MASKS: &[&str] = &[
 ];
 /// Suffixes that a mask's file stem adds to the stem of its image.
 const OF_MASKS: &[&str] = &["_gt", "_label", "_labels", "_mask", "_seg", "-mask"];
-/// Maximum number of files that are compared in each directory.
 const COMPARED: usize = 4096;
 
 /// Refuses a directory with a name in [`IMAGES`] next to a directory with a name in [`MASKS`], if most of their files

@@ -14,7 +14,6 @@ use base::error::Result;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-/// Contents of the root of a dataset.
 #[derive(Default)]
 pub(super) struct RootListing {
     pub(super) directories: Vec<Vec<u8>>,
@@ -23,11 +22,11 @@ pub(super) struct RootListing {
     pub(super) compressed: Vec<Vec<u8>>,
     /// Shards of images that are not tars, each with its layout.
     pub(super) tables: Vec<(Layout, Vec<u8>)>,
-    /// Files that describe TFRecord shards.
     pub(super) descriptions: Vec<Vec<u8>>,
     /// The images in the root itself. These images are the dataset if there are neither classes nor shards.
     pub(super) images: RootImages,
-    /// With [`Contents::Files`], the first file in sorted order that neither is nor describes a TFRecord shard.
+    /// With [`Contents::Files`], the first file in sorted order that is neither a TFRecord shard nor a description of
+    /// one.
     pub(super) other: Option<Vec<u8>>,
     pub(super) notes: Notes,
     /// The files that can define the dataset: READMEs, manifests, lists of shards.
@@ -36,11 +35,9 @@ pub(super) struct RootListing {
     pub(super) unlisted: Option<(Vec<u8>, Layout, &'static str)>,
 }
 
-/// The images in a root.
 #[derive(Default)]
 pub(super) struct RootImages {
     pub(super) count: u64,
-    /// The name of the first image in sorted order.
     pub(super) first: Vec<u8>,
 }
 
@@ -84,14 +81,13 @@ pub(super) fn list_root(
 }
 
 impl RootListing {
-    /// Whether the root has no directories, and no shards that can be read without a list file.
     pub(super) fn has_only_files(&self) -> bool {
         let Self { directories, shards, compressed, tables, .. } = self;
         directories.is_empty() && shards.is_empty() && compressed.is_empty() && tables.is_empty()
     }
 
-    /// Searches the directories below the root. The result is empty if the root has neither shards nor images and
-    /// cannot be a repository.
+    /// Searches the directories below the root. Returns an empty result without a search if the root has neither shards
+    /// nor images and cannot be a Hugging Face repository.
     pub(super) fn search_directories(
         &self,
         source: &dyn DatasetSource,
@@ -104,13 +100,12 @@ impl RootListing {
         }
     }
 
-    /// The first shard in the root. Tars come before other shards.
     pub(super) fn first_shard(&self) -> Option<&[u8]> {
         let tars = self.shards.first().or(self.compressed.first());
         tars.or_else(|| self.tables.iter().map(|(_, name)| name).min()).map(Vec::as_slice)
     }
 
-    /// Records the images in the root of a dataset of shards or class directories as skipped.
+    /// Records the images in the root as skipped, because the dataset consists of shards or class directories.
     pub(super) fn note_images(&mut self) {
         let RootImages { count, first } = &self.images;
         self.notes.skip_all(SkipReason::ImageInRoot, *count, || text(first));

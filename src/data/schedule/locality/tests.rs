@@ -25,7 +25,6 @@ impl DrawnBatch {
             0 => 1 + draw((world * batch_size) as u64),
             _ => world * batch_size,
         };
-        // Split the last batch as `Schedule` does.
         let units = len.div_ceil(unit);
         let (each, extra) = (units / world, units % world);
         let end = |rank: usize| ((rank * each + rank.min(extra)) * unit).min(len);

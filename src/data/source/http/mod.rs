@@ -21,21 +21,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-/// Maximum size in bytes of an index page or a list of shards.
 const LARGEST_PAGE: u64 = 256 << 20;
 
 /// Maximum depth of directories. On a server, a link to a parent directory looks like a subdirectory, so cycles are
 /// possible.
 const DEEPEST: usize = 32;
 
-/// Valid kinds of roots on a server, for messages.
 const ROOT_KINDS: &str = "give a shard, a list of shards (a .txt with one name a line), the directory of a \
                           packed dataset, or a directory with an index page";
 
-/// A root on a server.
 pub(super) struct HttpSource(Arc<HttpRoot>);
 
-/// State that all readers of a root share.
 struct HttpRoot {
     url: HttpUrl,
     /// URL without its secrets and without a slash at its end.
@@ -165,9 +161,9 @@ impl HttpRoot {
         Ok(self.file_info(first, size))
     }
 
-    /// Requests the first byte of a file, from a server without `HEAD`. If the server ignores ranges, does not retry,
-    /// except if the response advertises ranges: then the host name has several servers, and another of them may
-    /// support ranges.
+    /// Requests the first byte of a file, from a server that does not support `HEAD`. A server that ignores ranges is
+    /// not asked again, unless its response advertises ranges. In that case the host name stands for several servers,
+    /// and another of them may support ranges.
     fn first_byte(&self, url: &HttpUrl) -> Result<Fetched, RequestError> {
         let target = self.target(url.clone());
         let explain = |failure, headers: &HeaderMap, _: &[u8]| match failure {
@@ -190,7 +186,6 @@ impl HttpRoot {
         RemoteFileInfo { stamp, is_page: is_page(&headers), url }
     }
 
-    /// Requests the index page of a directory.
     fn page(&self, directory: &HttpUrl) -> Result<Fetched, RequestError> {
         self.fetch(&directory.as_directory(), FileRequest::Whole, LARGEST_PAGE)
     }
@@ -199,7 +194,8 @@ impl HttpRoot {
         Error::io(what, self.path(name), gave_up.into())
     }
 
-    /// Returns the stamp of a directory: a digest of its index page, which may contain more than names.
+    /// Returns the stamp of a directory, which is a digest of its index page. Other changes of the page also change the
+    /// stamp.
     fn stamp_of_directory(&self, name: &[u8], url: &HttpUrl) -> Result<EntryState> {
         match self.page(url) {
             Ok(page) => Ok(EntryState::Stamped(Stamp::of_text(&page.bytes))),
@@ -215,7 +211,6 @@ impl HttpRoot {
     }
 }
 
-/// A server's information about a file.
 struct RemoteFileInfo {
     stamp: Stamp,
     /// Whether the file is an HTML page.
@@ -234,7 +229,7 @@ fn is_page(headers: &HeaderMap) -> bool {
     kind.trim_start().to_ascii_lowercase().starts_with("text/html")
 }
 
-/// Returns the size of the whole file from the headers of a response that contains a range.
+/// Returns the size of the whole file, from the headers of a response to a range request.
 fn total(headers: &HeaderMap) -> Option<u64> {
     super::ContentRange::of(headers).map(|range| range.total)
 }
@@ -405,7 +400,6 @@ impl RangeSource for HttpRoot {
     }
 }
 
-/// A directory that was listed.
 struct RemoteDirectory {
     root: Arc<HttpRoot>,
     name: Vec<u8>,

@@ -4,7 +4,8 @@ use super::EntryKind;
 use crate::http::HttpUrl;
 use std::collections::BTreeMap;
 
-/// Returns the entries of the directory: the links of its page that lead to direct children.
+/// Returns the files and directories that the index `page` of `directory` links to. Links to anything but direct
+/// children are skipped.
 pub(super) fn entries(directory: &HttpUrl, page: &[u8]) -> Vec<(Vec<u8>, EntryKind)> {
     let text = String::from_utf8_lossy(page);
     let mut found = BTreeMap::new();
@@ -23,7 +24,6 @@ pub(super) fn entries(directory: &HttpUrl, page: &[u8]) -> Vec<(Vec<u8>, EntryKi
     found.into_iter().collect()
 }
 
-/// Returns the values of all `href` attributes.
 fn references(mut text: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(move || {
         loop {
@@ -93,7 +93,6 @@ mod tests {
     #[test]
     fn the_pages_of_the_usual_servers_are_understood() {
         use EntryKind::{Directory, File};
-        // Formats of nginx, Apache and Python's http.server.
         let nginx = "<a href=\"../\">../</a>\n<a href=\"cat/\">cat/</a> 25-Nov-2026 -\n\
                      <a href=\"a%20b.tar\">a b..&gt;</a>";
         assert_eq!(names(nginx), [("a b.tar".into(), File), ("cat".into(), Directory)]);

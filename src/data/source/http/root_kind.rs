@@ -1,4 +1,4 @@
-//! Determines the kind of a root on a server.
+//! Determines what the URL of a dataset on an HTTP server names: a file, a directory, or a list of shards.
 
 use super::{Error, FileRequest, HttpRoot, LARGEST_PAGE, ROOT_KINDS, Result, Stamp, is_list};
 use crate::http::HttpUrl;
@@ -10,19 +10,15 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Kind of a root on a server.
 pub(super) enum HttpRootKind {
-    /// A single file.
     File,
-    /// A directory, which may or may not be listable.
     Directory,
-    /// A list of shards: maps the name of each shard to its URL. Also contains the stamp of the list.
+    /// A list of shards: the URL of each shard by its name, and the stamp of the list itself.
     List(BTreeMap<Vec<u8>, HttpUrl>, Stamp),
-    /// Files from a manifest, on any servers. Their names are URLs.
+    /// The files of a manifest, which may be on several servers. The name of each file is its URL.
     Urls(Arc<ManifestUrls>),
 }
 
-/// Determines the kind of a root.
 pub(super) fn find(root: &HttpRoot) -> Result<HttpRootKind> {
     if root.url.is_directory() {
         return Ok(HttpRootKind::Directory);

@@ -33,7 +33,6 @@ pub enum TableFormat {
 }
 
 impl TableFormat {
-    /// Filename endings with their formats.
     const ENDINGS: [(&'static str, Self); 4] = [
         ("csv", Self::Commas),
         ("tsv", Self::Tabulators),
@@ -63,16 +62,13 @@ impl TableFormat {
 /// A manifest and the files that it names. The name of a file is the text in the manifest without secrets.
 #[derive(Clone)]
 pub struct ManifestSource {
-    /// The manifest's own file, opened as a source.
     file: Arc<dyn DatasetSource>,
-    /// Directory that relative names refer to.
     directory: Arc<dyn DatasetSource>,
     urls: Arc<ManifestUrls>,
     /// Files that the manifest names by HTTP URLs. Their names are these URLs.
     by_url: Arc<HttpSource>,
-    /// Buckets of object stores that the manifest names, by URL.
     buckets: Arc<Mutex<BTreeMap<String, Arc<dyn DatasetSource>>>>,
-    /// Decides how long callers wait for requests. Buckets that are opened later get it as well.
+    /// Decides how long callers wait for requests. A bucket that is opened later gets this watch as well.
     watch: Arc<Mutex<Option<Arc<dyn WaitControl>>>>,
 }
 
@@ -124,7 +120,7 @@ impl ManifestSource {
         named_url(name).is_some()
     }
 
-    /// Returns the place of a file, and the file's name in that place.
+    /// Returns the source that stores a file, and the file's name in that source.
     fn place_of<'a>(&self, name: &'a [u8]) -> Result<(Arc<dyn DatasetSource>, &'a [u8])> {
         let Some(text) = named_url(name) else {
             return Ok(match name {
@@ -151,7 +147,6 @@ impl ManifestSource {
         Ok((place, key))
     }
 
-    /// Returns all places that may have sent requests.
     fn places_asked(&self) -> Vec<Arc<dyn DatasetSource>> {
         let buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let own: [Arc<dyn DatasetSource>; 3] =
@@ -160,7 +155,6 @@ impl ManifestSource {
     }
 }
 
-/// Returns the URL in a file's name; `None` for a path.
 fn named_url(name: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(name).ok()?;
     url(Path::new(text))

@@ -10,11 +10,10 @@ use std::path::Path;
 /// Collects the names in the rows of a manifest.
 pub struct ManifestNames<'a> {
     urls: &'a ManifestUrls,
-    /// URLs with secrets, by file name.
     secret: HashMap<Vec<u8>, HttpUrl>,
     /// Text of a row that contains secrets → name of the file.
     known: HashMap<String, Vec<u8>>,
-    /// Number of texts so far that are equal once their secrets are removed, by the URL without secrets.
+    /// For each URL without secrets: how many different texts so far differ from it only in their secrets.
     alike: HashMap<String, u32>,
 }
 
@@ -23,7 +22,7 @@ impl<'a> ManifestNames<'a> {
         Self { urls, secret: HashMap::new(), known: HashMap::new(), alike: HashMap::new() }
     }
 
-    /// Returns the name of the file that a row's `text` names.
+    /// Returns the file name for the `text` of a row: the text without its secrets.
     ///
     /// # Errors
     /// The reason why the text cannot name a file. The message contains no secrets.
@@ -50,7 +49,6 @@ impl<'a> ManifestNames<'a> {
         }
     }
 
-    /// Returns the name of a file that is named by its path.
     fn path(&self, text: &str) -> Result<Vec<u8>, String> {
         if !self.urls.may_name_any_path() {
             let below = text.strip_prefix("./").unwrap_or(text);

@@ -11,17 +11,15 @@ use std::sync::{PoisonError, RwLock};
 /// Marks a file name that was made from a URL with secrets. In the name, it replaces the query of the URL.
 pub(super) const SECRET: char = '?';
 
-/// Where a manifest is stored. This limits what it may name.
+/// Where a manifest is stored. The place limits which files the manifest may name.
 enum ManifestPlace {
     /// On a file system: the user of this machine chose the files, so any path is valid.
     Local,
-    /// On an HTTP server.
     Server(HttpUrl),
-    /// In an object store.
     Store(Option<ObjectUrl>),
 }
 
-/// The URLs that a manifest names.
+/// Parses the URLs in a manifest, and decides which hosts the loader may contact for them.
 pub(in crate::source) struct ManifestUrls {
     place: ManifestPlace,
     /// URLs with secrets. The keys are the file names without secrets.
@@ -29,7 +27,6 @@ pub(in crate::source) struct ManifestUrls {
 }
 
 impl ManifestUrls {
-    /// Makes the URLs of the manifest at `root`.
     pub(super) fn of(root: &Path) -> Self {
         let place = match url(root) {
             None => ManifestPlace::Local,
@@ -41,12 +38,10 @@ impl ManifestUrls {
         Self { place, secret: RwLock::default() }
     }
 
-    /// Replaces the URLs with secrets by those of the manifest's current version.
     pub(super) fn set_secret_urls(&self, secret: HashMap<Vec<u8>, HttpUrl>) {
         *self.secret.write().unwrap_or_else(PoisonError::into_inner) = secret;
     }
 
-    /// Whether the manifest may name files by paths outside its directory.
     pub(super) fn may_name_any_path(&self) -> bool {
         matches!(self.place, ManifestPlace::Local)
     }
@@ -64,7 +59,6 @@ impl ManifestUrls {
         }
     }
 
-    /// Returns the addresses that a URL of the manifest may connect to.
     pub(in crate::source) fn address_policy(&self, url: &HttpUrl) -> AddressPolicy {
         match &self.place {
             ManifestPlace::Server(own) if own.is_of_host(url) => AddressPolicy::Anywhere,
@@ -72,8 +66,8 @@ impl ManifestUrls {
         }
     }
 
-    /// Returns the addresses on other hosts that URLs of the manifest may connect to. A manifest on a server must not
-    /// name this machine's own addresses, except if that server is this machine.
+    /// Returns the address policy for URLs on other hosts than the manifest's own. A manifest on a server must not name
+    /// this machine's own addresses, except if that server is this machine.
     pub(in crate::source) fn other_hosts_policy(&self) -> AddressPolicy {
         match &self.place {
             ManifestPlace::Local => AddressPolicy::NoLinkLocal,
@@ -112,12 +106,11 @@ impl ManifestUrls {
     }
 }
 
-/// Returns the account in a bucket's name.
+/// Returns the account of an Azure bucket name such as `container@account`.
 fn account(bucket: &str) -> &str {
     bucket.rsplit_once('@').map_or(bucket, |(_, account)| account)
 }
 
-/// Whether a text is an HTTP URL.
 pub(super) fn is_of_http(text: &str) -> bool {
     is_http(text.as_bytes())
 }

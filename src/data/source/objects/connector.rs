@@ -1,8 +1,8 @@
 //! Connects the crate `object_store` to the network through our HTTP client, so that proxies, trust and deadlines are
 //! the same as for all other requests.
 //!
-//! Requests for objects are not sent by this connector. The crate makes and signs them, and the caller takes them from
-//! here ([`CapturedRequest`]). So the crate does the naming and signing, and our own reader reads all bytes of samples.
+//! The crate makes and signs the requests for objects, but this connector does not send them. It stores such a request
+//! in a [`CapturedRequest`], and our own reader sends the request, because that reader reads all bytes of samples.
 
 use crate::http::{BlockingHttp, Fetched, HeaderMap, HttpFailure, HttpUrl, PlainRequest, Retries};
 use async_trait::async_trait;
@@ -16,44 +16,37 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Maximum duration of one step of a request.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum duration of one step of a request to a link-local address. Such addresses usually do not respond.
 const LINK_LOCAL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum number of bytes of a response: a page of a listing, or a token.
 const MAX_RESPONSE: u64 = 64 << 20;
 
-/// Slot for a signed request that must not be sent. It is attached to the request as an extension.
+/// Receives a signed request that must not be sent. Callers attach it to the request as an extension.
 #[derive(Clone, Default)]
 pub(super) struct CapturedRequest(Arc<Mutex<Option<HttpRequest>>>);
 
 impl CapturedRequest {
-    /// Returns the request; `None` until it was made.
     pub(super) fn take(&self) -> Option<HttpRequest> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// Extension that marks a request for a page of a listing. Its caller does the retries, and needs the server's
-/// response. The caller also needs to know whether the request was sent, or failed earlier for lack of credentials.
+/// Extension that marks a request for a page of a listing. The connector does not retry such a request, because the
+/// caller does. The flag says whether the request was sent: without credentials, a request fails before that.
 #[derive(Clone, Default)]
 pub(super) struct ListingPage(Arc<AtomicBool>);
 
 impl ListingPage {
-    /// Whether the request was sent.
     pub(super) fn was_sent(&self) -> bool {
         self.0.load(Relaxed)
     }
 }
 
-/// Why a request of the crate `object_store` got no successful response.
 #[derive(Debug)]
 pub(super) enum StoreFailure {
-    /// The request was captured instead of sent.
     Captured,
-    /// There was no response.
     NoResponse(HttpFailure),
-    /// The server refused the request. Its headers and body say why.
+    /// The server refused the request: the failure, and the headers and body of its response.
     Refused(HttpFailure, HeaderMap, Vec<u8>),
 }
 
@@ -68,7 +61,6 @@ impl fmt::Display for StoreFailure {
 
 impl std::error::Error for StoreFailure {}
 
-/// The HTTP client as the crate uses it.
 #[derive(Clone)]
 pub(super) struct StoreConnector {
     http: Arc<BlockingHttp>,
@@ -99,7 +91,6 @@ impl HttpService for StoreConnector {
         let page = request.extensions_mut().remove::<ListingPage>();
         page.iter().for_each(|page| page.0.store(true, Relaxed));
         let is_page = page.is_some();
-        // For listing pages, the caller does the retries.
         let fetched =
             if is_page { self.exchange(request).await } else { self.exchange_again(&request).await };
         let fetched = fetched.map_err(|failure| {
@@ -125,7 +116,6 @@ impl StoreConnector {
         Self { http, has_answered: Arc::default() }
     }
 
-    /// Sends a request for credentials, with retries.
     async fn exchange_again(&self, request: &HttpRequest) -> Result<Fetched, HttpFailure> {
         let mut retries = Retries::new();
         loop {

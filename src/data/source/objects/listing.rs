@@ -15,11 +15,10 @@ pub(super) struct ObjectListing {
     pub(super) entries: Vec<ListedObject>,
 }
 
-/// An object, or a directory: the part up to a slash that several keys have in common.
+/// An object, or a directory. A directory is a key prefix that ends before a slash and that several objects share.
 pub(super) struct ListedObject {
     pub(super) name: Vec<u8>,
     pub(super) kind: EntryKind,
-    /// Size of an object in bytes.
     pub(super) size: Option<u64>,
     /// Stamp of an object, if the listing contains its ETag. When the object is read, responses are compared with it.
     pub(super) stamp: Option<Stamp>,
@@ -63,14 +62,13 @@ impl ObjectListing {
         Stamp { inode, ..Stamp::default() }
     }
 
-    /// Returns the entry `name`.
     pub(super) fn get(&self, name: &[u8]) -> Option<&ListedObject> {
         let at = self.entries.binary_search_by(|entry| entry.name.as_slice().cmp(name)).ok()?;
         self.entries.get(at)
     }
 }
 
-/// Requests a page of the listing. Each retry is signed again. Also returns the token of the next page.
+/// Requests a page of the listing. Returns the page and the token of the next page. Each retry is signed again.
 async fn page(
     root: &ObjectRoot,
     prefix: &str,
@@ -109,7 +107,6 @@ async fn page(
     }
 }
 
-/// Appends the entries of a page.
 fn take(page: ListResult, prefix: &str, entries: &mut Vec<ListedObject>) {
     for directory in page.common_prefixes {
         let name = below(directory.as_ref(), prefix);

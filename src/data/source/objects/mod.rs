@@ -1,7 +1,8 @@
 //! Datasets in object stores: Amazon S3 and stores with its protocol, Google Cloud Storage, Azure Blob Storage.
 //!
 //! The crate `object_store` finds and refreshes credentials, makes and signs requests, and parses listings. But it does
-//! not transfer the bytes of samples: [`RangeSource`] passes its signed requests to the reader that all servers share.
+//! not transfer the bytes of samples: [`RangeSource`] passes its signed requests to the reader that all HTTP sources
+//! share.
 
 mod connector;
 mod listing;
@@ -38,48 +39,35 @@ use std::time::{Duration, Instant};
 use stores::OpenStore;
 use tokio::time::timeout;
 
-/// Maximum age of an object's stamp from a listing. A younger stamp saves a request for the object.
+/// Maximum age at which a stamp from a listing may be used instead of a request for the object.
 const LISTING_MAX_AGE: Duration = Duration::from_secs(30);
-/// Maximum number of objects that are remembered from listings.
 const MAX_REMEMBERED: usize = 100_000;
-/// Minimum time between two renewals of the credentials.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(60);
-/// Maximum duration of signing a request, including all tries to get credentials.
 const LONGEST_SIGNING: Duration = Duration::from_secs(20);
-/// For this long after a renewal of the credentials, responses to requests with the old credentials may still arrive.
+/// Time after a renewal during which responses to requests with the old credentials may still arrive.
 const RENEWAL_GRACE: Duration = Duration::from_secs(5);
 
-/// A root in an object store.
 pub(super) struct ObjectSource(Arc<ObjectRoot>);
 
-/// State that all readers of a root share.
 struct ObjectRoot {
     url: ObjectUrl,
-    /// URL for messages.
     shown: PathBuf,
     http: Arc<BlockingHttp>,
     store: RwLock<Arc<OpenStore>>,
-    /// Time of the last renewal of the credentials.
     renewed: Mutex<Option<Instant>>,
     signed: SignedRequests,
-    /// Kind of the root; empty until a request has determined it.
     root_kind: OnceLock<ObjectRootKind>,
-    /// Stamps of objects that listings contained, by key, with the time of the listing.
+    /// Stamps of objects from recent listings, by key, with the time of the listing.
     remembered: Mutex<HashMap<String, (Instant, Stamp)>>,
 }
 
 impl ObjectSource {
-    /// Makes the source for a URL, without any request.
-    ///
-    /// # Errors
-    /// [`Error::Dataset`] if the environment does not define the store, or contradicts itself.
     pub(super) fn at(url: ObjectUrl) -> Result<Self> {
         let shown = PathBuf::from(url.shown());
         let http = Arc::<BlockingHttp>::default();
         let store = stores::open(&url, &http).map_err(|why| Error::dataset(&shown, why))?;
         let root_kind = OnceLock::new();
         if url.is_directory {
-            // A URL that ends in a slash is a directory. No request is needed to know that.
             root_kind.get_or_init(|| ObjectRootKind::Directory);
         }
         Ok(Self(Arc::new(ObjectRoot {
@@ -100,7 +88,6 @@ impl ObjectRoot {
         self.store.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the kind of the root. The first call may make requests.
     fn root_kind(&self) -> Result<&ObjectRootKind> {
         if let Some(root_kind) = self.root_kind.get() {
             return Ok(root_kind);
@@ -109,7 +96,6 @@ impl ObjectRoot {
         Ok(self.root_kind.get_or_init(|| root_kind))
     }
 
-    /// Returns the key of the file or directory `name`; `None` if the root cannot contain that name.
     fn key(&self, name: &[u8]) -> Result<Option<String>> {
         let Ok(name) = std::str::from_utf8(name) else { return Ok(None) };
         Ok(match self.root_kind()? {
@@ -139,7 +125,6 @@ impl ObjectRoot {
         Error::io(what, self.path(name), ErrorKind::NotFound.into())
     }
 
-    /// Returns a request for an object, signed for `ask`.
     async fn signed(&self, key: &str, ask: FileRequest) -> Result<HttpTarget, HttpFailure> {
         // Azure also requires the range to be signed.
         if self.url.kind == StoreKind::Azure || !matches!(ask, FileRequest::Range(..)) {
@@ -154,8 +139,8 @@ impl ObjectRoot {
         Ok(target)
     }
 
-    /// Makes a signed request with the crate, and takes the request before it is sent. The crate may have to request
-    /// credentials first, and other callers wait for the same credentials. So signing has a time limit, after which
+    /// Lets the crate make and sign a request, and takes the request before it is sent. The crate may have to request
+    /// credentials first, while other callers wait for the same credentials. So signing has a time limit, after which
     /// another caller may try.
     async fn sign(&self, key: &str, ask: FileRequest) -> Result<HttpTarget, HttpFailure> {
         let signed = timeout(LONGEST_SIGNING, self.sign_once(key, ask)).await;
@@ -195,7 +180,8 @@ impl ObjectRoot {
         Ok(HttpTarget { headers, ..HttpTarget::of(url) })
     }
 
-    /// Interprets a refusal. If the credentials have expired, looks for new ones, at most once in [`RENEWAL_INTERVAL`].
+    /// Returns the failure for a refused request. If the credentials have expired, looks for new ones, at most once in
+    /// [`RENEWAL_INTERVAL`].
     fn explained(&self, failure: HttpFailure, headers: &HeaderMap, body: &[u8]) -> HttpFailure {
         let refusal = refusal::explain(&self.store(), &self.url.bucket, failure, headers, body);
         if !refusal.expired {
@@ -211,7 +197,6 @@ impl ObjectRoot {
         } else if since.is_some_and(|since| since > RENEWAL_GRACE) {
             return refusal.failure;
         }
-        // The next try is signed with the new credentials.
         HttpFailure::Broken(refusal.failure.to_string())
     }
 
@@ -230,7 +215,6 @@ impl ObjectRoot {
         self.http.fetch_prepared(async || self.signed(key, ask).await, explain, ask, most, check)
     }
 
-    /// Returns the stamp of an object.
     fn inspect(&self, key: &str) -> Result<Stamp, RequestError> {
         if let Some((at, stamp)) = self.remembered().remove(key)
             && at.elapsed() < LISTING_MAX_AGE
@@ -253,7 +237,6 @@ impl ObjectRoot {
         Ok(Stamp::of_object(size, &looked.headers))
     }
 
-    /// Lists the direct children of a key. Remembers each object's stamp for one later query.
     fn list(&self, key: &str) -> Result<ObjectListing, RequestError> {
         let prefix = if key.is_empty() { String::new() } else { format!("{key}/") };
         let listing = ObjectListing::read(self, &prefix, false)?;
@@ -428,7 +411,6 @@ impl RangeSource for ObjectRoot {
     }
 }
 
-/// A directory that was listed.
 struct ObjectDirectory {
     root: Arc<ObjectRoot>,
     stamp: Stamp,

@@ -8,18 +8,14 @@ use std::time::{Duration, Instant};
 
 /// How long a signed request is used. Stores accept it for fifteen minutes, measured by their own clock.
 const MAX_AGE: Duration = Duration::from_secs(60);
-/// Maximum number of cached requests.
 const MAX_CACHED: usize = 4096;
 
-/// The cached requests.
 #[derive(Default)]
 pub(super) struct SignedRequests(Mutex<KeptRequests>);
 
 #[derive(Default)]
 struct KeptRequests {
-    /// Requests by key, with the time of signing.
     signed: HashMap<String, (Instant, HttpTarget)>,
-    /// Number of times that credentials were replaced.
     generation: u64,
 }
 
@@ -28,12 +24,12 @@ impl SignedRequests {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns how often credentials have been replaced. Pass it to [`SignedRequests::keep`] after signing.
+    /// Returns how often credentials have been replaced. Read the number before signing, and pass it to
+    /// [`SignedRequests::keep`].
     pub(super) fn generation(&self) -> u64 {
         self.kept().generation
     }
 
-    /// Returns the cached request for an object, if it was signed recently.
     pub(super) fn get(&self, key: &str) -> Option<HttpTarget> {
         let kept = self.kept();
         let (signed, target) = kept.signed.get(key)?;
@@ -54,7 +50,6 @@ impl SignedRequests {
         }
     }
 
-    /// Drops all requests, because their credentials are no longer valid.
     pub(super) fn clear(&self) {
         let mut kept = self.kept();
         kept.signed.clear();
@@ -76,7 +71,6 @@ mod tests {
         assert!(kept.get("a").is_some());
         kept.clear();
         assert!(kept.get("a").is_none());
-        // Credentials may be replaced while a request is being signed.
         kept.keep("a", &target, old);
         assert!(kept.get("a").is_none());
         kept.keep("a", &target, kept.generation());

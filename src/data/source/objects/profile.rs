@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::env;
 use std::path::PathBuf;
 
-/// Settings of the selected profile.
 #[derive(Default)]
 pub(super) struct AwsProfile {
     pub(super) name: String,
@@ -14,12 +13,11 @@ pub(super) struct AwsProfile {
     pub(super) keys: Option<ProfileKeys>,
     pub(super) region: Option<String>,
     pub(super) endpoint: Option<String>,
-    /// How the profile gets credentials, if that way is not supported here. The text is a phrase that follows the
-    /// profile's name in a message.
+    /// Set if the profile gets its credentials in a way that Foreload does not support. The text names that way, as a
+    /// phrase that follows the profile's name in a message.
     pub(super) unusable: Option<&'static str>,
 }
 
-/// Keys from a file.
 pub(super) struct ProfileKeys {
     pub(super) id: String,
     pub(super) secret: String,

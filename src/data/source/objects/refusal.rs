@@ -1,17 +1,15 @@
-//! Explains a store's refusal, with a message that says what to do. The text that the store sends is never shown,
-//! because it may repeat signed data.
+//! Turns a store's refusal into a message that says what to do. The text that the store sends is never shown, because
+//! it may repeat signed data.
 
 use super::stores::OpenStore;
 use crate::http::{HeaderMap, HttpFailure, StatusCode};
 
-/// A refusal with its explanation.
 pub(super) struct ExplainedRefusal {
     pub(super) failure: HttpFailure,
-    /// Whether the credentials have expired. Then newer credentials of the same kind may work.
+    /// Whether the credentials have expired. Newer credentials of the same kind may then work.
     pub(super) expired: bool,
 }
 
-/// Error codes for credentials that have expired.
 const EXPIRED: [&str; 5] = [
     "ExpiredToken",
     "ExpiredTokenException",
@@ -20,7 +18,6 @@ const EXPIRED: [&str; 5] = [
     "InvalidAuthenticationInfo",
 ];
 
-/// Explains a failure of `store` for its bucket, from the headers and body of the response.
 pub(super) fn explain(
     store: &OpenStore,
     bucket: &str,
@@ -86,7 +83,6 @@ pub(super) fn explain(
     }
 }
 
-/// Returns the text of an element of an error document, as filtered by [`word`].
 fn element(body: &str, name: &str) -> Option<String> {
     let (_, rest) = body.split_once(&format!("<{name}>"))?;
     let (text, _) = rest.split_once("</")?;

@@ -1,4 +1,4 @@
-//! Determines the kind of a root in an object store.
+//! Determines what the URL of a dataset in an object store names: an object, a directory, or a list of shards.
 
 use super::listing::{ListedObject, ObjectListing};
 use super::{ObjectDirectory, ObjectRoot};
@@ -9,20 +9,15 @@ use base::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Maximum size of a list of shards in bytes.
 const LONGEST_LIST: u64 = 256 << 20;
 
-/// Kind of a root in an object store.
 pub(super) enum ObjectRootKind {
-    /// A single object.
     File,
-    /// All keys with a prefix that ends in a slash.
     Directory,
-    /// A list of shards: maps the name of each shard to its key. Also contains the stamp of the list.
+    /// A list of shards: the key of each shard by its name, and the stamp of the list itself.
     List(BTreeMap<Vec<u8>, String>, Stamp),
 }
 
-/// Determines the kind of a root.
 pub(super) fn find(root: &ObjectRoot) -> Result<ObjectRootKind> {
     let ObjectUrl { key, is_directory, .. } = &root.url;
     if *is_directory {

@@ -1,5 +1,4 @@
-//! Opens object stores with the endpoints, regions and credentials of the environment. Stores the kind of the
-//! credentials as text, only for messages.
+//! Opens object stores with the endpoints, regions and credentials of the environment.
 
 use super::connector::{StoreConnector, StoreFailure};
 use super::profile::{self, AwsProfile};
@@ -19,15 +18,11 @@ use std::time::Duration;
 pub(super) struct OpenStore {
     pub(super) objects: Arc<dyn ObjectStore>,
     pub(super) pages: Arc<dyn PaginatedListStore>,
-    /// Where the credentials come from, for messages.
     pub(super) credentials: String,
-    /// Whether requests are not signed.
     pub(super) is_anonymous: bool,
-    /// Region that requests are signed for.
     pub(super) region: Option<String>,
 }
 
-/// Retry settings of the crate for credential requests.
 fn patience() -> RetryConfig {
     RetryConfig {
         max_retries: 1,
@@ -36,8 +31,6 @@ fn patience() -> RetryConfig {
     }
 }
 
-/// Opens the store of `url`.
-///
 /// # Errors
 /// A message that says what is wrong with the environment.
 pub(super) fn open(url: &ObjectUrl, http: &Arc<BlockingHttp>) -> Result<OpenStore, String> {
@@ -49,7 +42,6 @@ pub(super) fn open(url: &ObjectUrl, http: &Arc<BlockingHttp>) -> Result<OpenStor
     }
 }
 
-/// Opens a store with Amazon's protocol. Keys of the profile are used if the environment has none.
 fn s3(url: &ObjectUrl, connector: StoreConnector) -> Result<OpenStore, String> {
     use AmazonS3ConfigKey as Key;
     let mut builder = AmazonS3Builder::from_env();
@@ -178,14 +170,12 @@ fn azure(url: &ObjectUrl, connector: StoreConnector) -> Result<OpenStore, String
 }
 
 impl OpenStore {
-    /// Returns the failure of a request that could not be signed for lack of credentials.
     pub(super) fn signing_failure(&self, kind: StoreKind, error: &object_store::Error) -> HttpFailure {
         let tried = format!("{}: {}", self.credentials, root_cause(error));
         HttpFailure::Final(no_credentials(kind, Some(&tried)))
     }
 }
 
-/// Returns the message for missing credentials, with the last attempt to get credentials.
 fn no_credentials(kind: StoreKind, tried: Option<&str>) -> String {
     let (keys, public) = match kind {
         StoreKind::S3 => {
@@ -211,7 +201,6 @@ pub(super) fn root_cause(error: &object_store::Error) -> String {
     line.chars().take(200).collect()
 }
 
-/// Returns the [`StoreFailure`] of our HTTP client, if an error of the crate contains one.
 pub(super) fn failure_within(error: &object_store::Error) -> Option<&StoreFailure> {
     let mut last: &dyn StdError = error;
     loop {

@@ -3,7 +3,6 @@
 use super::{LoaderKind, RESOURCES_MAY_BE, Setting, SettingsObject, Topic};
 use base::text::wrapped;
 
-/// The maximum number of columns of a line.
 const WIDTH: usize = 120;
 
 /// A parameter of one of Python's classes.
@@ -13,7 +12,7 @@ pub struct Parameter {
     pub name: &'static str,
     /// The default as Python writes it; `None` if the parameter is required.
     pub default: Option<String>,
-    /// The type, for type checkers.
+    /// The type in Python's notation, for type checkers.
     pub annotation: String,
     /// Whether the parameter can be passed by position.
     pub positional: bool,
@@ -44,7 +43,6 @@ impl SettingsClass {
         }
     }
 
-    /// Returns the summary of the class, in one line.
     fn summary(self) -> &'static str {
         match self {
             Self::Loader(LoaderKind::Images) => {
@@ -57,7 +55,6 @@ impl SettingsClass {
         }
     }
 
-    /// Returns the paragraph below the summary.
     fn story(self) -> &'static str {
         match self {
             Self::Loader(LoaderKind::Images) => {
@@ -71,7 +68,6 @@ impl SettingsClass {
         }
     }
 
-    /// Returns the errors that the class raises, each with its condition.
     fn raises(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Loader(LoaderKind::Images) => &[
@@ -95,7 +91,6 @@ impl SettingsClass {
     }
 }
 
-/// Returns the parameter for the path of a loader.
 fn path_of(loader: LoaderKind) -> Parameter {
     let doc = match loader {
         LoaderKind::Images => {
@@ -155,7 +150,6 @@ fn parameters_of(loader: LoaderKind) -> Vec<Parameter> {
     parameters
 }
 
-/// Description of the keyword `resources`.
 const RESOURCES: &str = "`threads`, `memory` and others of these settings in one object: a `foreload.Resources` or a \
     dict. A setting in it must not also be given as a keyword. None: use the keywords.";
 
@@ -165,7 +159,7 @@ fn member(object: SettingsObject, number: usize, setting: &Setting) -> Parameter
     Parameter {
         name: setting.member.map_or(setting.name, |member| member.name),
         default: (!positional).then(|| setting.default(LoaderKind::Images)),
-        // A required parameter does not accept None.
+        // A required parameter accepts no None, so its type does not mention None.
         annotation: match positional {
             true => annotation.trim_end_matches(" | None").to_owned(),
             false => annotation,
@@ -177,7 +171,7 @@ fn member(object: SettingsObject, number: usize, setting: &Setting) -> Parameter
 
 /// Returns the docstring of a class, which begins at the left margin.
 pub fn docstring(class: SettingsClass) -> String {
-    // In the stub, the docstring is indented.
+    // The width must fit the stub, where the docstring is indented.
     let width = WIDTH - 4;
     let mut lines = wrapped(class.summary(), "", "", width);
     lines.push(String::new());
@@ -193,8 +187,8 @@ pub fn docstring(class: SettingsClass) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Returns the parameters as Python writes them, `path, *, batch_size=64, ...`; with `typed` also their types, as in
-/// the stub.
+/// Returns the parameters as Python writes them: `path, *, batch_size=64, ...`. With `typed`, adds their types for the
+/// stub.
 pub fn signature(class: SettingsClass, typed: bool) -> Vec<String> {
     let mut written = Vec::new();
     let mut by_name = false;
@@ -213,7 +207,7 @@ pub fn signature(class: SettingsClass, typed: bool) -> Vec<String> {
     written
 }
 
-/// Returns the stub of a class: its head, its docstring, `__new__`, and the attributes of an object.
+/// Returns the stub of a class: its first line, its docstring, `__new__`, and the attributes of an object.
 pub fn stub(class: SettingsClass) -> String {
     let base = if matches!(class, SettingsClass::Loader(_)) { "(Loader)" } else { "" };
     let mut text = format!("@final\nclass {}{base}:\n    \"\"\"", class.name());
@@ -234,7 +228,7 @@ pub fn stub(class: SettingsClass) -> String {
     text
 }
 
-/// Returns the stub of all objects that loaders take, which is a separate file.
+/// Returns the stub file with all classes whose objects loaders take.
 pub fn stub_of_objects() -> String {
     let classes = SettingsObject::ALL.map(|object| {
         stub(SettingsClass::Object(object))
@@ -293,7 +287,6 @@ fn facts(setting: &Setting) -> String {
     facts.join(" · ")
 }
 
-/// Returns the section of a setting, with examples of the objects that it takes.
 fn section(
     name: &str,
     facts: &str,

@@ -2,7 +2,7 @@
 
 use super::{LoaderKind, SettingsObject};
 
-/// Keywords of other loaders and of earlier versions, and the equivalent in Foreload.
+/// Keywords of other loaders and of earlier versions of Foreload, with the advice that the error message gives.
 const OTHER_KEYWORDS: &[(&[&str], &str)] = &[
     (
         &["num_workers", "workers"],
@@ -66,7 +66,6 @@ const OTHER_KEYWORDS: &[(&[&str], &str)] = &[
     (&["on_bad_sample", "handler"], "use on_error=\"skip\", \"zero\" or \"raise\""),
 ];
 
-/// Returns Foreload's equivalent of a keyword of another loader or of an earlier version.
 fn answer(name: &str) -> Option<&'static str> {
     OTHER_KEYWORDS.iter().find(|(names, _)| names.contains(&name)).map(|(_, answer)| *answer)
 }
@@ -105,7 +104,6 @@ impl SettingsObject {
     }
 }
 
-/// Returns the known name with the smallest edit distance, if this distance is small for the name's length.
 fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_ascii_lowercase();
     let (distance, near) = known.map(|known| (distance(&name, known), known)).min()?;
@@ -113,9 +111,7 @@ fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a s
 }
 
 /// Returns the number of characters that must be inserted, removed, changed or swapped with their neighbour to turn one
-/// string into the other.
-///
-/// This is the restricted Damerau-Levenshtein distance, computed with the usual table of three rows.
+/// string into the other (the restricted Damerau-Levenshtein distance).
 fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut before = vec![0; other.len() + 1];

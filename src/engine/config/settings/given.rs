@@ -5,16 +5,16 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The maximum number of items of a list, and of characters of a string, that a message shows.
+/// Maximum number of items of a list, and of characters of a string, that a message shows.
 const SHOWN_ITEMS: usize = 10;
 const SHOWN_CHARACTERS: usize = 200;
 
-/// An untyped value: the common form of Python's objects and the command line's words.
+/// An untyped value from Python or from the command line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum UserValue {
     /// `None`.
     Nothing,
-    /// `True` or `False`, which does not count as a number here.
+    /// `True` or `False`. Neither is accepted as a number.
     Truth(bool),
     /// An integer.
     Whole(i128),
@@ -26,9 +26,9 @@ pub enum UserValue {
     Path(PathBuf),
     /// A list, a tuple, or an array of any type.
     List(Vec<UserValue>),
-    /// A list of integers only. It may have one integer for each sample of the dataset.
+    /// A list of integers only, stored compactly because it may have one integer for each sample of the dataset.
     Wholes(Vec<i64>),
-    /// A list of other numbers only.
+    /// A list of numbers that are not all integers, stored compactly.
     Numbers(Vec<f64>),
     /// A dict.
     Map(Vec<(UserValue, UserValue)>),
@@ -42,7 +42,7 @@ impl UserValue {
         Self::List(Vec::new())
     }
 
-    /// Appends to a list, which stays compact while its items are numbers of one kind.
+    /// Appends to a list. The list stays compact while all its items are integers, or all are other numbers.
     pub fn push(&mut self, item: Self) {
         match (&mut *self, item) {
             (Self::Wholes(list), Self::Whole(number)) if i64::try_from(number).is_ok() => {

@@ -1,5 +1,5 @@
-//! The settings that a user gave, as a document from which another process makes the same options. Loaders and
-//! producers of shared batches exchange it.
+//! The settings that a user gave, as a document that loaders send to the producer of shared batches. The other process
+//! makes the same options from it.
 
 use super::{LoaderKind, LoaderOptions, SETTINGS, Setting, UserValue};
 use base::error::{Error, Result};
@@ -36,7 +36,7 @@ impl GivenSettings {
 
     /// Returns the settings that decide the contents of batches, each with a text that identifies its value. Two
     /// loaders that request the same batches have the same list, even if their settings are written differently.
-    /// `labels` is left out: it may name a file, so only the labels that were read tell whether they are the same.
+    /// `labels` is left out: it may name a file, and only its contents tell whether two labels are the same.
     ///
     /// # Errors
     /// [`Error::Config`] that names the setting.

@@ -25,7 +25,7 @@ use table::SETTINGS;
 
 use base::error::{Error, Result};
 
-/// The loader classes of Python. The command line uses `ImageLoader`.
+/// The classes of loaders in Python. The command line uses `ImageLoader`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoaderKind {
     /// `foreload.ImageLoader`.
@@ -51,13 +51,13 @@ impl LoaderKind {
         SETTINGS.iter().filter(move |setting| setting.belongs_to(self))
     }
 
-    /// Returns the options of a loader for which the user sets nothing.
+    /// Returns the options of a loader whose settings are all at their defaults.
     pub fn usual(self) -> LoaderOptions {
         LoaderOptions { decoded: matches!(self, Self::Images), ..LoaderOptions::default() }
     }
 }
 
-/// The subject of a setting. Topics are the sections of the documents, in this order.
+/// The subject of a setting. Each topic is a section of the documents, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topic {
     /// Order, size and end of batches.
@@ -76,7 +76,7 @@ pub enum Topic {
     Cache,
     /// The index of the dataset.
     Index,
-    /// The job's processes.
+    /// The processes of the job.
     Ranks,
 }
 
@@ -97,37 +97,33 @@ impl Topic {
     }
 }
 
-/// Whether batches depend on a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Affects {
     /// The samples of a batch, their order, the values that are read from them, the pixels that are made from their
     /// images, or the warnings about images.
     Batch,
-    /// No byte of a batch. Such a setting affects only the device of the batches, the code that makes them, the speed,
-    /// or the number of batches in memory.
+    /// No byte of a batch: only the device of the batches, the code that makes them, the speed, or the number of
+    /// batches in memory.
     Nothing,
 }
 
 /// One setting, which is a row of the table.
 #[derive(Debug)]
 pub struct Setting {
-    /// The keyword in Python and the field of [`LoaderOptions`]. For a member of an object, the name that errors use.
+    /// The keyword in Python and the field of [`LoaderOptions`]. For a member of a settings object, the name that
+    /// errors use.
     pub name: &'static str,
     /// Topic that the setting belongs to.
     pub topic: Topic,
-    /// Whether batches depend on the setting.
     decides: Affects,
-    /// The object that the setting is a member of, if any.
+    /// The settings object that holds the setting, if any, and the setting's name in it.
     pub member: Option<ObjectMember>,
-    /// The flag on the command line, without the dashes; `None` if there is no flag.
     flag: Option<&'static str>,
-    /// An older name of the flag.
     flag_alias: Option<&'static str>,
     images_only: bool,
     /// Whether the setting applies only to datasets, which have epochs, and not to streams.
     datasets_only: bool,
-    /// The default and the description of the setting in a `FileLoader`, if they differ. The default is written as in
-    /// Python.
+    /// The default, as Python writes it, and the description of the setting in a `FileLoader`, if they differ.
     in_files: Option<(&'static str, &'static str)>,
     none_is_default: bool,
     lines: &'static [&'static str],
@@ -140,7 +136,7 @@ pub struct Setting {
     identify: fn(&LoaderOptions) -> String,
 }
 
-/// A setting as a member of an object: `cache=Directory(size=...)`.
+/// A setting as a member of a settings object, such as `size` in `cache=Directory(size=...)`.
 #[derive(Debug, Clone, Copy)]
 pub struct ObjectMember {
     /// The object that holds the setting.
@@ -151,68 +147,63 @@ pub struct ObjectMember {
     pub is_keyword: bool,
 }
 
-/// Methods for the rows of the table. Each of them changes one property of a setting.
 impl Setting {
-    /// Only `ImageLoader` has the setting.
     const fn images_only(self) -> Self {
         Self { images_only: true, ..self }
     }
 
-    /// Streams do not have the setting.
     const fn datasets_only(self) -> Self {
         Self { datasets_only: true, ..self }
     }
 
-    /// The setting is also a member of `object`.
     const fn in_object(self, object: SettingsObject) -> Self {
         Self { member: Some(ObjectMember { object, name: self.name, is_keyword: true }), ..self }
     }
 
-    /// The setting is a member of `object` and not a keyword: its flag and Rust's errors call it `name`.
+    /// Makes the setting a member of `object` and not a keyword of loaders. `name` is the name of its flag, and its
+    /// name in Rust's errors.
     const fn only_in(self, object: SettingsObject, name: &'static str) -> Self {
         let member = Some(ObjectMember { object, name: self.name, is_keyword: false });
         Self { name, flag: Some(name), member, ..self }
     }
 
-    /// The command line has no flag for the setting.
     const fn no_flag(self) -> Self {
         Self { flag: None, ..self }
     }
 
-    /// The flag is called `name`.
     const fn flag(self, name: &'static str) -> Self {
         Self { flag: Some(name), ..self }
     }
 
-    /// The flag is also called `name`, its older name.
     const fn flag_alias(self, name: &'static str) -> Self {
         Self { flag_alias: Some(name), ..self }
     }
 
-    /// `None` also means the default.
+    /// `None` means the default.
     const fn or_none(self) -> Self {
         Self { none_is_default: true, ..self }
     }
 
-    /// A `FileLoader` has this default, as Python writes it, and this text in its documents.
+    /// Sets the default, as Python writes it, and the description that a `FileLoader` has for the setting.
     const fn in_files(self, default: &'static str, doc: &'static str) -> Self {
         Self { in_files: Some((default, doc)), ..self }
     }
 }
 
 impl Setting {
-    /// Returns all settings, each followed by the members of the objects that it takes.
+    /// Returns all settings. Each setting is followed by the members of the settings objects that it accepts.
     pub fn all() -> impl Iterator<Item = &'static Self> {
         let members = |setting: &'static Self| setting.objects().flat_map(SettingsObject::members);
         SETTINGS.iter().flat_map(move |setting| std::iter::once(setting).chain(members(setting)))
     }
 
-    /// Returns the setting called `name`, which may be a member of an object.
+    /// Returns the setting called `name`, which may be a member of a settings object.
     pub fn named(name: &str) -> Option<&'static Self> {
         Self::all().find(|setting| setting.name == name)
     }
 
-    /// Returns the objects that the setting accepts as its value. Tiers of the cache come in order, the fastest first.
+    /// Returns the settings objects that the setting accepts as its value. Tiers of the cache come in order, the
+    /// fastest first.
     pub fn objects(&self) -> impl Iterator<Item = SettingsObject> + use<> {
         SettingsObject::of_keyword(self.name)
     }
@@ -279,7 +270,7 @@ impl Setting {
         self.decides != Affects::Nothing
     }
 
-    /// Returns a text that identifies the value in `options`: two values are equal if their texts are.
+    /// Returns a text that identifies the value in `options`: two values are equal if their texts are equal.
     pub fn identify(&self, options: &LoaderOptions) -> String {
         (self.identify)(options)
     }
@@ -297,7 +288,7 @@ impl Setting {
     /// Sets the setting in `options` to the user's value.
     ///
     /// # Errors
-    /// [`Error::Config`] that says what the value is and what it may be.
+    /// [`Error::Config`] that says what the value is and which values are accepted.
     pub fn set(&self, options: &mut LoaderOptions, given: &UserValue) -> Result<()> {
         if self.none_is_default && *given == UserValue::Nothing {
             (self.reset)(options);
@@ -305,7 +296,8 @@ impl Setting {
         }
         let refused = (self.write)(options, given);
         match given {
-            // If the string stands for Python objects, the error already describes the wrong object.
+            // The string stands for Python objects. The error already describes the wrong object, so do not add the
+            // string.
             UserValue::Text(_) if self.description().text_by.is_some() => {
                 refused.map_err(|message| Error::config(self.name, message))
             }
@@ -326,7 +318,7 @@ impl Setting {
     }
 }
 
-/// Returns the Python name of a setting, given the name that errors of Rust use.
+/// Returns the Python name of a setting. `setting` is the name that errors in Rust use.
 pub fn python_name(setting: &str) -> String {
     Setting::named(setting).map_or_else(|| setting.to_owned(), Setting::python_name)
 }

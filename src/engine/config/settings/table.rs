@@ -3,7 +3,8 @@
 //!
 //! To add a setting, add a row. Users read the comment above the row in Rust, in Python's `help()`, in the stub, in
 //! `docs/settings.md` and in the help of the command line. So the comment gives units and says what `None` means. After
-//! the topic comes [whether batches](Affects) depend on the setting. The methods after that are defined in [`Setting`].
+//! the topic, the row says [whether batches](Affects) depend on the setting. The methods after that are defined in
+//! [`Setting`].
 //!
 //! Loaders can share batches if they agree on all settings that batches depend on (`Setting::decides_batches`).
 
@@ -29,23 +30,22 @@ use std::path::PathBuf;
 use store::io::{Direct, IoChoice};
 use store::tier::Verify;
 
-/// Largest number of draws of an epoch. Larger numbers of draws would not be exact in the arithmetic of shares.
+/// Maximum number of draws of an epoch. Larger numbers would not be exact in the arithmetic that divides draws by
+/// weight.
 const MAX_DRAWS: u64 = 1 << 48;
 
-/// Largest value of `repeats`; more than any training recipe uses.
 const MAX_REPEATS: u64 = 1024;
 
-/// Largest number of threads; no machine has as many processors.
 const MAX_THREADS: u64 = 1024;
 
-/// Largest number of reads that the kernel lets one io_uring hold.
+/// Maximum number of reads that the kernel lets one io_uring hold.
 const DEEPEST_QUEUE: u64 = 32_768;
 
-/// Largest values of `shared_window` and `shared_consumers`.
 const MAX_SHARED: u64 = 1024;
 const MAX_CONSUMERS: u64 = 256;
 
-/// Defines a type of options with its defaults, its place in [`LoaderOptions`], and the table of its settings.
+/// Defines a struct of options with its defaults, and the table of its settings. `$place` is the expression for the
+/// struct within [`LoaderOptions`].
 macro_rules! settings {
     (
         $(#[doc = $about:literal])+ $type_name:ident, |$options:ident| $place:expr;

@@ -6,24 +6,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Processor time, in seconds per processor, that threads may use beyond their share before they must sleep. This evens
-/// out short bursts.
+/// Processor time, in seconds per processor, that threads may use beyond their share before they must sleep. It allows
+/// short bursts.
 const BURST: f64 = 0.05;
 
-/// The longest time that a thread sleeps, in seconds. Afterwards it checks whether there is still work.
+/// Maximum time that a thread sleeps, in seconds, before it checks again whether there is work.
 const LONGEST_REST: f64 = 0.1;
 
-/// The processor time that all threads of a pipeline share.
 pub(in crate::pipeline) struct CpuBudget {
-    /// The instant from which `CpuDebt` measures time.
     origin: Instant,
-    /// The processors that may be busy on average, as the bits of an `f64`. It is not under the lock of `cpu_debt`,
-    /// because a forked child reads it, and another thread may have held that lock at the fork.
+    /// The number of processors that may be busy on average, as the bits of an `f64`. The number is not under the lock
+    /// of `cpu_debt`, because a forked child reads it, and another thread may have held that lock at the fork.
     cores: AtomicU64,
     cpu_debt: Mutex<CpuDebt>,
 }
 
-/// The processor time, in seconds, that threads have used beyond their share. The debt shrinks as time passes.
 #[derive(Debug)]
 struct CpuDebt {
     debt: f64,
@@ -31,12 +28,12 @@ struct CpuDebt {
 }
 
 impl CpuDebt {
-    /// Records at `now` that `taken` seconds of processor time were used, with a share of `cores` processors. Returns
-    /// how many seconds the thread must sleep.
+    /// Records at time `now` that threads have used `taken` seconds of processor time, with a share of `cores`
+    /// processors. Returns how many seconds the thread must sleep.
     fn charge(&mut self, cores: f64, now: Duration, taken: f64) -> f64 {
         let passed = now.saturating_sub(self.paid_until).as_secs_f64();
         self.paid_until = self.paid_until.max(now);
-        // Processor time that was not used is not saved up for later.
+        // Unused processor time is not saved up for later, so the debt is never negative.
         self.debt = (self.debt - passed * cores).max(0.0) + taken;
         ((self.debt - BURST * cores) / cores).clamp(0.0, LONGEST_REST)
     }
@@ -48,36 +45,30 @@ impl CpuBudget {
         Self { origin: Instant::now(), cores: AtomicU64::new(cores.to_bits()), cpu_debt }
     }
 
-    /// Sets how many processors may be busy on average.
     pub(super) fn set(&self, cores: f64) {
         self.cores.store(cores.to_bits(), Ordering::Relaxed);
     }
 
-    /// Returns how many processors may be busy on average.
     pub(in crate::pipeline) fn cores(&self) -> f64 {
         f64::from_bits(self.cores.load(Ordering::Relaxed))
     }
 
-    /// Records that the processor time `taken` was used, and returns how long the thread must sleep.
     fn charge(&self, taken: Duration) -> Duration {
         let mut cpu_debt = self.cpu_debt.lock().unwrap_or_else(PoisonError::into_inner);
         Duration::from_secs_f64(cpu_debt.charge(self.cores(), self.origin.elapsed(), taken.as_secs_f64()))
     }
 }
 
-/// Measures the processor time that one thread uses.
 pub(in crate::pipeline) struct CpuMeter {
     budget: Arc<CpuBudget>,
     taken: Duration,
 }
 
 impl CpuMeter {
-    /// Makes the meter of the calling thread.
     pub(in crate::pipeline) fn new(budget: Arc<CpuBudget>) -> Self {
         Self { budget, taken: thread_cpu_time() }
     }
 
-    /// Records the processor time used since the last call, and returns how long the thread must sleep.
     pub(super) fn note(&mut self) -> Duration {
         let taken = thread_cpu_time();
         let more = taken.saturating_sub(std::mem::replace(&mut self.taken, taken));
@@ -93,7 +84,6 @@ impl CpuMeter {
     }
 }
 
-/// Returns the processor time that this thread has used so far.
 fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))

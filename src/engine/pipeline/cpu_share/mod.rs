@@ -2,7 +2,7 @@
 //!
 //! Workers and the reading thread record the processor time that they use. If this time exceeds the pipeline's share,
 //! workers sleep. The reading thread checks every two seconds how many loaders share the processors: each loader holds
-//! a lock on one byte of a file. Without `cpu=` none of this runs.
+//! a lock on one byte of a file. Without `cpu=` this module does nothing.
 
 mod budget;
 mod node;
@@ -16,27 +16,24 @@ use node::NodeMembership;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How often the reading thread records the processor time that it has used.
 const RECORD_EVERY: Duration = Duration::from_millis(100);
 
-/// How often the reading thread checks how many processors there are, and how many loaders share them.
 const COUNT_EVERY: Duration = Duration::from_secs(2);
 
-/// Keeps the pipeline within its share of the processors. The reading thread owns it and calls it.
 pub(super) struct CpuShareLimiter {
     context: Arc<SampleContext>,
     share: CpuShare,
     budget: Arc<CpuBudget>,
     membership: NodeMembership,
-    /// The meter of the reading thread. Only that thread can make it, so it is made later.
+    /// The meter of the reading thread. It must be made on that thread, so it is made at the first use.
     meter: Option<CpuMeter>,
-    /// When to record and when to check next; `None` means at once.
+    /// The times of the next record and of the next count; `None` means at once.
     next_record: Option<Instant>,
     next_count: Option<Instant>,
 }
 
 impl CpuShareLimiter {
-    /// Makes a budget for the threads of a pipeline, or reuses the budget of the pipeline's earlier threads.
+    /// Makes a budget for the threads of a pipeline, or reuses the budget in `budget` that its earlier threads had.
     pub(super) fn new(
         context: &Arc<SampleContext>,
         budget: &OnceLock<Arc<CpuBudget>>,
@@ -54,16 +51,16 @@ impl CpuShareLimiter {
         }
     }
 
-    /// Shares the processors with the node's other loaders, until [`CpuShareLimiter::leave`]. The reading thread calls
-    /// this in each iteration of its loop; most calls have nothing to do.
+    /// Records the reading thread's processor time and updates the budget from the number of loaders, if either is due.
+    /// The reading thread calls this in each iteration of its loop.
     pub(super) fn keep(&mut self, now: Instant) {
         let is_due = |next: Option<Instant>| next.is_none_or(|next| now >= next);
         if !is_due(self.next_record) {
             return;
         }
         self.next_record = Some(now + RECORD_EVERY);
-        // The reading thread never sleeps to save processor time, because all other threads wait for it. Its time
-        // counts, so the workers sleep longer.
+        // The reading thread never sleeps to save processor time, because all other threads wait for it. Its time is
+        // recorded, so the workers sleep longer.
         self.meter.get_or_insert_with(|| CpuMeter::new(self.budget.clone())).note();
         if is_due(self.next_count) {
             self.next_count = Some(now + COUNT_EVERY);
@@ -72,7 +69,8 @@ impl CpuShareLimiter {
         }
     }
 
-    /// Stops sharing: from now on, the node's other loaders do not count this loader.
+    /// Removes this loader from the loaders that share the processors. The next call of [`CpuShareLimiter::keep`] adds
+    /// it again.
     pub(super) fn leave(&mut self) {
         self.membership.leave();
         (self.next_record, self.next_count) = (None, None);

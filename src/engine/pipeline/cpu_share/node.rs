@@ -7,24 +7,20 @@ use base::error::Result;
 use base::node::{LockKind, RangeLocks, RuntimeDirectory};
 use std::ops::Range;
 
-/// The names of the runtime directory and of the file in it.
 const PURPOSE: &str = "cpu";
 const FILE: &str = "loaders";
 
-/// The bytes of the file that can be locked. Each loader locks one.
 const LOCK_BYTES: Range<u64> = 0..1 << 16;
 
-/// The membership of one loader in the group of loaders that share the node's processors.
 #[derive(Default)]
 pub(super) struct NodeMembership {
-    /// The locks, opened at the first use; `Some(None)` if there is no directory for them.
+    /// The lock file, opened at the first use; `Some(None)` if there is no directory for it.
     locks: Option<Option<RangeLocks>>,
-    /// The byte that this loader has locked.
     lock_byte: Option<Range<u64>>,
 }
 
 impl NodeMembership {
-    /// Returns the locks. If there are none, passes the reason to `unavailable`.
+    /// Returns the lock file. If there is none, passes the reason to `unavailable`.
     fn locks(&mut self, unavailable: &dyn Fn(&str)) -> Option<&RangeLocks> {
         let open = || -> Result<RangeLocks> { RuntimeDirectory::open(PURPOSE)?.locks(FILE) };
         let opened = self.locks.get_or_insert_with(|| match open() {
@@ -57,7 +53,6 @@ impl NodeMembership {
         u32::try_from(seats).unwrap_or(u32::MAX).saturating_add(1)
     }
 
-    /// Leaves the loaders that share the processors.
     pub(super) fn leave(&mut self) {
         if let (Some(lock_byte), Some(Some(locks))) = (self.lock_byte.take(), &self.locks) {
             let _ = locks.unlock(lock_byte);

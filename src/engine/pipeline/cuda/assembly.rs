@@ -1,4 +1,5 @@
-//! Collects the samples of batches for a GPU: prepared samples wait here until a lane takes them.
+//! Collects the samples of batches for a GPU. Samples that workers have prepared wait in an assembly until a lane (a
+//! thread that works on one batch on the GPU) takes them.
 
 use super::per_image::PerImage;
 use crate::batch::{BatchCloser, Ticket};
@@ -15,54 +16,65 @@ use pixels::gpu::PinnedSlice;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A place of a batch for a GPU.
+/// The right to fill one row of a batch for a GPU, and the assembly that collects the batch.
 pub(crate) struct GpuPlace {
     pub ticket: Ticket,
     pub assembly: Arc<Assembly>,
 }
 
-/// A sample as a worker has prepared it.
 pub(crate) struct PreparedSample {
     pub place: BatchEntry,
     pub ticket: Ticket,
-    /// The sample's images, or the error of reading or decoding one of them or another field.
     pub pixels: Result<PerImage<PreparedImage>>,
 }
 
-/// An image as a worker has prepared it for a lane.
 pub(crate) enum PreparedImage {
-    /// A file for nvJPEG.
-    Encoded { bytes: PinnedSlice, header: JpegHeader, drawn: DrawnViews },
-    /// A packed or an indexed image for one of Foreload's own kernels, and how to decode it.
-    Own { bytes: PinnedSlice, plan: Box<CudaPlan>, drawn: DrawnViews },
-    /// Planes that the CPU has decoded.
-    Decoded { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
+    Encoded {
+        bytes: PinnedSlice,
+        header: JpegHeader,
+        drawn: DrawnViews,
+    },
+    Own {
+        bytes: PinnedSlice,
+        plan: Box<CudaPlan>,
+        drawn: DrawnViews,
+    },
+    Decoded {
+        bytes: PinnedSlice,
+        layout: PlanesLayout,
+        drawn: DrawnViews,
+    },
     /// A file that the lane must decode on the CPU, because there was no page-locked memory to decode into.
-    Undecoded { bytes: PinnedSlice, drawn: DrawnViews },
-    /// A file that the lane must read and decode on the CPU. It is not stored next to the rest of its sample, and there
-    /// was no page-locked memory for it. `stamp` identifies the version of the shard that the sample was read from.
+    Undecoded {
+        bytes: PinnedSlice,
+        drawn: DrawnViews,
+    },
+    /// A file that the lane must read and decode on the CPU. The file is not stored next to the rest of its sample, and
+    /// there was no page-locked memory for it. `stamp` is the version of the shard that the sample was read from.
     /// `drawn` is set if the views depend on other fields of the sample.
-    Unread { stamp: Option<Stamp>, drawn: Option<DrawnViews> },
-    /// There is no image: the sample lacks it, and it is optional.
+    Unread {
+        stamp: Option<Stamp>,
+        drawn: Option<DrawnViews>,
+    },
+    /// The sample lacks this image, which is optional.
     Absent,
 }
 
-/// A sub-batch: the samples that a lane processes together. It is a whole batch, or a part of one if slots ran short
-/// before the batch was complete.
+/// The samples that a lane processes together: a whole batch, or a part of a batch if slots ran short before the batch
+/// was complete.
 pub(crate) struct SubBatch {
     pub run: Arc<EpochRun>,
     pub items: Vec<PreparedSample>,
     pub closer: Arc<BatchCloser>,
-    /// The filled places of a batch whose images are mixed, until their groups are mixed; `None` if nothing is mixed.
+    /// For a batch whose images are mixed: collects the filled rows until their mixing groups are complete.
     pub filled: Option<Arc<FilledPlaces>>,
     /// Whether the batch is complete with this sub-batch.
     pub last: bool,
-    /// Counts the sub-batch while it holds page-locked memory.
     pub in_flight: SubBatchesInFlight,
 }
 
-/// The number of sub-batches that are queued for lanes or in work. Each sub-batch holds a clone made by `count`, which
-/// counts as one until it is dropped. The clones that the reading thread and assemblies hold do not count.
+/// Counts the sub-batches that are queued for lanes or in work. Each sub-batch holds a clone made by `count`, which
+/// counts as one until it is dropped. Other clones do not count.
 #[derive(Default)]
 pub(crate) struct SubBatchesInFlight {
     count: Arc<AtomicUsize>,
@@ -70,13 +82,11 @@ pub(crate) struct SubBatchesInFlight {
 }
 
 impl SubBatchesInFlight {
-    /// Returns a clone that counts as one sub-batch.
     fn count(&self) -> Self {
         self.count.fetch_add(1, Ordering::SeqCst);
         Self { count: self.count.clone(), counted: true }
     }
 
-    /// Returns whether no sub-batch is queued or in work.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::SeqCst) == 0
     }
@@ -96,18 +106,15 @@ impl Drop for SubBatchesInFlight {
     }
 }
 
-/// The queues of the lanes.
 pub(crate) struct LaneQueues {
-    /// The queue of whole batches, for the lane that is free first.
+    /// The queue of whole batches. The lane that is free first takes the next one.
     pub common: Sender<SubBatch>,
-    /// One queue for each lane. Only that lane takes sub-batches from it.
     pub own: [Sender<SubBatch>; LANES],
 }
 
-/// Collects the samples of one batch.
 pub(crate) struct Assembly {
     run: Arc<EpochRun>,
-    /// The queue of the lane that gets all sub-batches of this batch, in order, if the batch is split.
+    /// The queue of one lane. If the batch is split, that lane gets all its sub-batches, in order.
     own: Sender<SubBatch>,
     common: Sender<SubBatch>,
     sub_batches_in_flight: SubBatchesInFlight,
@@ -118,14 +125,12 @@ pub(crate) struct Assembly {
 struct AssemblyState {
     missing: u32,
     items: Vec<PreparedSample>,
-    /// Whether a sub-batch was sent before the batch was complete.
     was_split: bool,
-    /// Closes the batch after its last sub-batch. Moved into that sub-batch when it is sent.
+    /// Closes the batch after its last sub-batch. The closer is moved into that sub-batch when it is sent.
     closer: Option<Arc<BatchCloser>>,
 }
 
 impl Assembly {
-    /// Makes an assembly for the batch of `step`, which has `len` samples, at least one.
     pub(crate) fn new(
         run: Arc<EpochRun>,
         lanes: &LaneQueues,
@@ -142,7 +147,6 @@ impl Assembly {
         Self { run, own, common, sub_batches_in_flight, filled, state: Mutex::new(state) }
     }
 
-    /// Adds a sample. After the last sample, sends the batch to a lane.
     pub(crate) fn add(&self, item: PreparedSample) {
         let mut state = self.lock();
         state.items.push(item);
@@ -152,8 +156,7 @@ impl Assembly {
         }
     }
 
-    /// Sends the samples that have arrived so far as a sub-batch, because the page-locked memory that they hold is
-    /// needed.
+    /// Sends the samples so far as a sub-batch, because other images need page-locked memory.
     pub(crate) fn flush(&self) {
         let mut state = self.lock();
         if !state.items.is_empty() {
@@ -176,8 +179,8 @@ impl Assembly {
             };
             let queue = if last && !state.was_split { &self.common } else { &self.own };
             state.was_split = true;
-            // If the lanes have ended, the pipeline is ending. The tickets of the sub-batch are then dropped, so the
-            // batch is not delivered.
+            // Sending fails only if the pipeline is ending and the lanes have ended. The tickets of the sub-batch are
+            // then dropped, so the batch is not delivered.
             let _ = queue.send(sub_batch);
         }
     }

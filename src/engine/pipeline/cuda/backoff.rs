@@ -1,4 +1,4 @@
-//! Exponential backoff: when a failing backend is skipped, and for how long.
+//! Exponential backoff for a failing decoder backend of the GPU: when the backend is skipped, and for how long.
 //!
 //! If an engine hangs, another process holds it, or memory is short, every call fails. A failed call is split in
 //! halves, which also fail, and so on in every batch. But the cause may pass. So after a few failures in a row, the
@@ -11,30 +11,27 @@ use pixels::decode::nvjpeg::{ImageOutcome, NvJpegBackend};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The number of failed calls in a row that starts the first backoff. A brief shortage makes fewer calls fail.
+/// Number of failed calls in a row that starts the first backoff. A brief shortage makes fewer calls fail.
 const TOLERATED: u32 = 3;
 
-/// The longest backoff, in sub-batches; by then a retry costs next to nothing.
+/// Maximum backoff, in sub-batches, with which retries cost next to nothing.
 pub(crate) const LONGEST_BACKOFF: u32 = 1024;
 
-/// The recent failures of a GPU's backends with one loader's images.
 #[derive(Default)]
 pub(crate) struct BackendBackoff {
-    /// Whether some backend has failed. Until then the lock is not needed.
+    /// Whether any backend has ever failed. While this is false, no call needs the lock.
     any: AtomicBool,
     backends: Mutex<[Backoff; NvJpegBackend::ALL.len()]>,
 }
 
 #[derive(Default)]
 struct Backoff {
-    /// The number of calls in a row in which nothing was decoded.
     failures: u32,
-    /// The number of coming sub-batches from which the backend gets no images.
+    /// Number of further sub-batches from which the backend gets no images.
     left: u32,
 }
 
 impl BackendBackoff {
-    /// Returns which backends are skipped now.
     pub(crate) fn skipped(&self) -> [bool; NvJpegBackend::ALL.len()] {
         if !self.any.load(Ordering::Relaxed) {
             return Default::default();
@@ -42,7 +39,6 @@ impl BackendBackoff {
         self.lock().each_ref().map(|pause| pause.left > 0)
     }
 
-    /// Records that a lane has passed the images of a sub-batch to backends.
     pub(crate) fn sub_batch_started(&self) {
         if self.any.load(Ordering::Relaxed) {
             for pause in self.lock().iter_mut() {
@@ -51,7 +47,7 @@ impl BackendBackoff {
         }
     }
 
-    /// Updates the backoff from the outcomes of a call's images. Returns the reason if a backoff begins.
+    /// Updates the backoff from the outcomes of one call. Returns the reason of the failures if a backoff begins.
     pub(crate) fn record_outcomes(
         &self,
         backend: NvJpegBackend,
@@ -97,7 +93,6 @@ mod tests {
         [Err(DecodeError::Corrupt("its codes".into()).into()), Err(Error::Unavailable("no memory".into()))]
     }
 
-    /// Returns the number of sub-batches from which the backend gets no images from now on.
     fn refused(backoff: &BackendBackoff) -> u32 {
         let rests = || backoff.skipped()[BACKEND as usize];
         (0..).take_while(|_| rests().then(|| backoff.sub_batch_started()).is_some()).count() as u32

@@ -1,4 +1,4 @@
-//! Balances the load between the CPU and the GPU's decoders, with the times that lanes and workers measure.
+//! Divides images between the CPU and the GPU's decoders, by the times that lanes and workers measure.
 //!
 //! On the GPU the decoding engine gets all images that it can decode, and nvJPEG's kernels get the others. The engine's
 //! images are not divided between engine and kernels, because the two slow each other down. On an H200, the engine
@@ -9,46 +9,41 @@ use super::rate::{DecodeRate, TimedCall};
 use pixels::decode::nvjpeg::NvJpegBackend;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The weight of a new measurement in a moving average.
 const SMOOTHING: f64 = 0.2;
 
-/// The smallest weight of a new image in the moving averages `BalanceState::parts`. The weights of the first 256
-/// images are larger.
+/// Minimum weight of a new image in the moving averages `BalanceState::parts`. The first 256 images have larger
+/// weights.
 const MIN_KIND_WEIGHT: f64 = 1.0 / 256.0;
 
-/// The CPU's share of the images while its rate is unknown. Without any image, its rate would stay unknown.
+/// The CPU's share of the images while its rate is unknown. It must not be 0: the rate is measured with these images.
 const UNMEASURED_CPU_SHARE: f64 = 0.02;
 
-/// Decides which decoder gets the next images, for the whole pipeline.
 pub(crate) struct LoadBalancer(Mutex<BalanceState>);
 
 struct BalanceState {
     gpu: DecodeRate,
-    /// The mean time per image of all workers together, in seconds; `None` before the first measurement.
+    /// The CPU's mean time per image in seconds, with all workers decoding; `None` before the first measurement.
     cpu: Option<f64>,
-    /// The fraction of batches that had to wait for a lane, from 0 to 1. The GPU is the bottleneck only if batches
-    /// wait.
+    /// The fraction of batches that had to wait for a lane, from 0 to 1. If no batches wait, the GPU is not the
+    /// bottleneck, so the CPU need not help.
     waiting: f64,
-    /// The CPU's share of the images since it got its last image. When this sum reaches 1, the CPU gets the next image.
+    /// The sum of the CPU's share over the images since the CPU got its last image. When it reaches 1, the CPU gets the
+    /// next image.
     due: f64,
-    /// The number of images that were counted.
     counted: f64,
-    /// The part of all images that is left for the kernels' large calls: first the part of colour images, then the part
-    /// of gray images.
+    /// The fractions of all images that are left for large calls of the kernels: colour images first, then gray images.
     parts: [f64; 2],
 }
 
-/// The images of one kind in a batch, which the kernels decode in one call if there are enough.
+/// The images of one kind (colour or gray) in a batch, which the kernels can decode in one call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KernelCall {
-    /// Whether the call is for gray images, which need a separate call.
     pub gray: bool,
-    /// The number of images in the whole batch.
     pub batch: usize,
 }
 
 impl KernelCall {
-    /// Returns whether the call has enough images in nearly all batches (two standard deviations) if it gets the
+    /// Returns whether the call is large enough in nearly all batches (within two standard deviations), if it gets the
     /// fraction `part` of all images.
     fn is_large(self, part: f64) -> bool {
         let images = part * self.batch as f64;
@@ -58,15 +53,14 @@ impl KernelCall {
 }
 
 impl BalanceState {
-    /// Returns the weight of the next image in the moving averages `parts`. The first weights make each average the
-    /// mean over all images so far.
+    /// Returns the weight of the next image in the moving averages `parts`. Over the first 256 images, these weights
+    /// give the plain mean.
     fn weight(&self) -> f64 {
         MIN_KIND_WEIGHT.max(1.0 / (self.counted + 1.0))
     }
 }
 
 impl LoadBalancer {
-    /// Makes a balancer without measurements.
     pub(crate) fn new() -> Self {
         Self(Mutex::new(BalanceState {
             gpu: DecodeRate::default(),
@@ -78,12 +72,10 @@ impl LoadBalancer {
         }))
     }
 
-    /// Records a call of the engine, or a large call of the kernels.
     pub(crate) fn record_gpu_call(&self, call: TimedCall) {
         self.lock().gpu.record(call);
     }
 
-    /// Records that one of `workers` decoded an image in `seconds`.
     pub(crate) fn record_cpu_image(&self, workers: usize, seconds: f64) {
         if seconds.is_finite() && seconds > 0.0 {
             let one = seconds / workers as f64;
@@ -92,14 +84,13 @@ impl LoadBalancer {
         }
     }
 
-    /// Records that a batch came to its lane, and whether other batches were `waiting`.
     pub(crate) fn record_batch(&self, waiting: bool) {
         let mut state = self.lock();
         state.waiting += SMOOTHING * (f64::from(u8::from(waiting)) - state.waiting);
     }
 
-    /// Counts an image. If the image is left for a call of the kernels, `left_for` is that call. Call this for every
-    /// image, even if the CPU gets it.
+    /// Counts an image, even if the CPU gets it. If a call of the kernels may decode the image, `left_for` is that
+    /// call.
     pub(crate) fn count(&self, left_for: Option<KernelCall>) {
         let mut state = self.lock();
         let weight = state.weight();
@@ -110,7 +101,6 @@ impl LoadBalancer {
         }
     }
 
-    /// Returns whether enough images are left for a call to make it a large call.
     pub(crate) fn is_large(&self, call: KernelCall) -> bool {
         call.is_large(self.lock().parts[usize::from(call.gray)])
     }
@@ -122,8 +112,8 @@ impl LoadBalancer {
         state.counted * MIN_KIND_WEIGHT >= 1.0 && state.parts[usize::from(call.gray)] >= 0.5
     }
 
-    /// Returns whether the CPU takes the next image that the GPU could decode. The CPU gets no image that `call` needs
-    /// to stay large.
+    /// Returns whether the CPU decodes the next image, although the GPU could. The CPU never takes an image that `call`
+    /// needs to stay large.
     pub(crate) fn take_for_cpu(&self, call: Option<KernelCall>) -> bool {
         let mut state = self.lock();
         let Some(gpu) = state.gpu.seconds_per_image() else { return false };
@@ -134,7 +124,7 @@ impl LoadBalancer {
         }
         let without = |call: KernelCall| state.parts[usize::from(call.gray)] * (1.0 - state.weight());
         let turn = call.is_none_or(|call| call.is_large(without(call)));
-        // If the call can spare no image, the CPU's turn passes to the next image. At most one turn is saved.
+        // If the call can spare no image, the CPU takes the next image instead. At most one such image is owed.
         state.due = if turn { state.due - 1.0 } else { 1.0 };
         turn
     }
@@ -191,13 +181,12 @@ mod tests {
         );
     }
 
-    /// Images of other kinds, images that an engine decodes, and short batches make calls smaller.
     #[test]
     fn a_call_has_no_images_but_those_left_for_it() {
         for (left, of, batch, is_large) in [
             (64, 64, 64, true),
             (64, 64, 40, false),
-            // Other images of the batch are progressive images or PNGs, or the engine decodes them.
+            // The other images of the batch are progressive images, PNGs, or images for the decoding engine.
             (40, 64, 64, false),
             (4, 64, 64, false),
             (40, 64, 128, true),
@@ -206,7 +195,6 @@ mod tests {
         ] {
             let balancer = LoadBalancer::new();
             let call = KernelCall { batch, ..CALL };
-            // Images that are left for the call alternate with other images.
             (0..64 * 50).for_each(|image| balancer.count((image * 23 % of < left).then_some(call)));
             assert_eq!(balancer.is_large(call), is_large, "{left} of {of}, batches of {batch}");
             assert_eq!(balancer.is_wanted(call), 2 * left >= of, "{left} of {of}");
@@ -227,14 +215,12 @@ mod tests {
                 balancer.count((!turn).then_some(CALL));
                 left += u32::from(!turn);
                 taken += u32::from(turn);
-                // The call stays large while the CPU takes images.
                 assert!(balancer.is_large(CALL), "batch {batch}");
             }
             least = least.min(left);
         }
         assert!(NvJpegBackend::CudaBatched.accepts_call_of(least as usize), "a call of {least}");
         assert!(taken > 300, "the CPU helps with {taken} of 6400");
-        // The CPU more often gets images that the kernels do not need.
         let turns = (0..1000).filter(|_| balancer.take_for_cpu(None)).count();
         assert!(turns > 700, "{turns} of 1000");
     }

@@ -1,7 +1,7 @@
-//! Checks that images which a decoder reports as decoded were really written, before they go into a batch. The memory
-//! is filled with a poison first, and a small kernel counts the lines that still hold it (`cuda/untouched.cuh`). This
-//! costs a fill, a small launch and a copy of a few bytes for each sub-batch. Foreload's own kernels count damage
-//! themselves.
+//! Checks that the GPU's decoders have really written the images that they report as decoded. The memory of the images
+//! is filled with a poison value before decoding, and a small kernel then counts the lines that still hold it
+//! (`cuda/untouched.cuh`). This costs a fill, a small launch and a copy of a few bytes for each sub-batch. Foreload's
+//! own kernels count damage themselves.
 
 use super::GpuStage;
 use super::image::LaneImage;
@@ -11,28 +11,25 @@ use pixels::augment::cuda::{POISON, PoisonCheck};
 use pixels::decode::PlanesLayout;
 use pixels::gpu::{DeviceBuffer, DeviceRange, InFlight, PinnedBuffer};
 
-/// The check whether a lane's decoders have written the memory of their images.
 pub(crate) struct WriteCheck {
     kernel: PoisonCheck,
-    /// Counts on the device: first the number of unwritten lines of each image of a batch, then the number of damaged
-    /// rows of each image. `arrived` holds a copy on the host.
+    /// Counts on the device: the number of unwritten lines of each image of a batch, then the number of damaged rows of
+    /// each image. `arrived` holds a copy on the host.
     counts: DeviceBuffer,
     arrived: Option<PinnedBuffer>,
-    /// The kind of count for each image whose counts are queued.
     counted: Vec<Counted>,
     images: usize,
-    /// The number of times that counts have arrived. It selects the poison.
+    /// Number of times that counts have arrived. Each round uses another poison value.
     round: usize,
 }
 
-/// The kind of count for an image.
 #[derive(Debug, Clone, Copy)]
 enum Counted {
     /// Nothing is counted: the CPU has decoded the image, or the image is blank.
     Unchecked,
-    /// Unwritten lines. Up to `max_false_lines` written lines may look unwritten.
+    /// Lines that hold the poison. Up to `max_false_lines` written lines may hold the same value by chance.
     Lines { max_false_lines: u32 },
-    /// Damaged rows of MCUs.
+    /// Damaged rows of MCUs (the blocks of a JPEG), counted by Foreload's own kernel.
     DamagedRows,
 }
 
@@ -49,12 +46,11 @@ impl Counted {
 }
 
 impl WriteCheck {
-    /// Returns the number of bytes of the counts of `images` images.
     pub(crate) fn bytes(images: usize) -> usize {
         2 * 4 * images
     }
 
-    /// Makes a check for up to `images` images, whose counts arrive in `host`.
+    /// Makes a check for up to `images` images. The counts are copied to `host`.
     ///
     /// # Errors
     /// [`Error::Gpu`]; [`Error::Config`] if the device has no memory.
@@ -71,17 +67,13 @@ impl WriteCheck {
         Ok(Self { kernel, counts, arrived: Some(host), counted, images, round: 0 })
     }
 
-    /// Queues the filling of memory with the poison, before images are decoded into it.
-    ///
-    /// # Errors
-    /// [`Error::Gpu`].
     pub(crate) fn poison(&self, flight: &mut InFlight, memory: DeviceRange<'_>) -> Result<()> {
         flight.fill_words(memory, self.word())
     }
 
-    /// Adds the images of a chunk to the images whose counts are queued, if a decoder of the GPU has decoded any image
-    /// of the chunk. Returns the index of the chunk's first [`Finding`]. The findings of the first image of all samples
-    /// come first, then the findings of their second image, and so on.
+    /// Queues the counts of a chunk's images. Returns the index of the chunk's first [`Finding`]; `None` if no decoder
+    /// of the GPU has decoded an image of the chunk. The findings of the first image of all samples come first, then
+    /// those of the second image, and so on.
     ///
     /// # Errors
     /// [`Error::Internal`] if there are more images than counts.
@@ -102,13 +94,13 @@ impl WriteCheck {
         }
     }
 
-    /// Returns the arguments of a launch that counts unwritten lines: the kernel, the address of the count with the
-    /// index `first`, and the poison that the kernel looks for. The kernel runs on the lane's stream.
+    /// Returns the arguments of a launch that counts unwritten lines on the lane's stream: the kernel, the address of
+    /// the count with the index `first`, and the poison value.
     pub(crate) fn lines(&self, first: usize) -> (&PoisonCheck, u64, u32) {
         (&self.kernel, self.counts.ptr() + 4 * first as u64, self.word())
     }
 
-    /// Queues the zeroing of the counts of damaged rows, from the index `first` on. Returns the address of the count
+    /// Queues the zeroing of the counts of damaged rows from the index `first` on. Returns the address of the count
     /// with the index 0.
     ///
     /// # Errors
@@ -119,7 +111,8 @@ impl WriteCheck {
         Ok(self.counts.ptr() + 4 * self.images as u64)
     }
 
-    /// Waits for queued work. Returns the finding of each image that was counted since the last wait, in order.
+    /// Waits until the queued counts have arrived. Returns the finding of each image that was added since the last
+    /// wait, in order.
     ///
     /// # Errors
     /// [`Error::Gpu`].
@@ -146,15 +139,13 @@ impl WriteCheck {
     }
 }
 
-/// The result of the check of one image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finding {
-    /// All lines were written.
     Written,
-    /// Some lines look unwritten, but the image may contain these very values. Decode it again over another poison: an
-    /// image that is written cannot look unwritten both times.
+    /// Some lines hold the poison, but the image may contain this value by chance. Decode the image again over another
+    /// poison: an image that is written cannot contain both.
     Unverified,
-    /// So many lines look unwritten that the image cannot contain all these values by chance.
+    /// So many lines hold the poison that this is not by chance: the decoder did not write the image.
     Skipped,
     /// A packed or an indexed image with damaged rows.
     Damaged,

@@ -1,4 +1,4 @@
-//! A sample on its way through a lane, and the state of each of its images.
+//! A sample while a lane works on it, and the state of each of its images.
 
 use super::per_image::PerImage;
 use super::refused::ImageId;
@@ -13,99 +13,105 @@ use pixels::decode::nvjpeg::{Abilities, NvJpegBackend};
 use pixels::decode::{JpegHeader, Planes, PlanesLayout};
 use pixels::gpu::PinnedSlice;
 
-/// The alignment of everything in the arena of a lane, as nvJPEG and wide loads need.
+/// Alignment of everything in the arena of a lane, in bytes, as nvJPEG and wide loads need.
 const ALIGNMENT: u64 = 256;
 
-/// Returns the number of bytes of the arena that planes take.
 pub(super) fn planes_bytes(layout: &PlanesLayout) -> u64 {
     layout.bytes.next_multiple_of(ALIGNMENT)
 }
 
-/// One sample of a sub-batch. Its images go through the lane together: if one is decoded again, all are, and if one
-/// fails, the sample fails.
+/// One sample of a sub-batch. If one of its images is decoded again, all are. If one fails, the sample fails.
 pub(crate) struct LaneSample {
     pub ticket: Ticket,
     pub(super) position: u64,
-    /// The draw in this place: after a failure, the draw of the substitute.
+    /// The draw that fills this row of the batch. If its sample has failed, this is the draw of the substitute.
     pub draw: Draw,
-    /// The value of the mask: whether the sample is valid.
     pub valid: bool,
     pub images: PerImage<LaneImage>,
 }
 
 impl LaneSample {
-    /// Returns the key of image number `image` of the sample.
     pub(super) fn id(&self, image: usize) -> ImageId {
         ImageId { sample: self.draw.sample, image: image as u32 }
     }
 
-    /// Consumes the sample and returns the batch place that it filled. Mixing may still change the image and the label
-    /// in this place.
+    /// Consumes the sample and returns the row of the batch that it filled. Mixing may still change the image and the
+    /// label in this row.
     pub(crate) fn into_place(self) -> FilledPlace {
         let Draw { sample, occurrence } = self.draw;
         FilledPlace { ticket: self.ticket, position: self.position, sample, occurrence, valid: self.valid }
     }
 
-    /// Returns whether nvJPEG must decode an image of the sample, or has decoded one.
     pub(crate) fn is_encoded(&self) -> bool {
         self.images.iter().any(LaneImage::is_encoded)
     }
 
-    /// Returns whether a decoder of the GPU must decode an image of the sample, or has decoded one.
     pub(crate) fn is_for_gpu(&self) -> bool {
         self.images.iter().any(LaneImage::is_for_gpu)
     }
 }
 
-/// The state of an image.
 pub(crate) enum LaneImage {
-    /// A file for nvJPEG.
     Encoded {
         bytes: PinnedSlice,
         header: JpegHeader,
         drawn: DrawnViews,
         backend: NvJpegBackend,
-        /// Whether the same decoder gets the image a second time. It does if some lines looked unwritten, or if there
+        /// Whether the same decoder gets the image a second time, because some lines looked unwritten, or because there
         /// is no other decoder.
         tried_again: bool,
     },
-    /// A packed or an indexed image for one of Foreload's own kernels.
-    Own { bytes: PinnedSlice, plan: Box<CudaPlan>, drawn: DrawnViews },
-    /// Planes in page-locked memory.
-    Planes { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
+    Own {
+        bytes: PinnedSlice,
+        plan: Box<CudaPlan>,
+        drawn: DrawnViews,
+    },
+    Planes {
+        bytes: PinnedSlice,
+        layout: PlanesLayout,
+        drawn: DrawnViews,
+    },
     /// A file for the CPU. `is_reported_damaged` is set if one of Foreload's own kernels has found damage in it.
-    ForCpu { bytes: PinnedSlice, drawn: DrawnViews, is_reported_damaged: bool },
-    /// A file that the CPU must still read and decode, from the version of its shard that has this stamp.
-    Unread { stamp: Option<Stamp>, drawn: Option<DrawnViews> },
-    /// Planes that the CPU has decoded, until there is page-locked memory for them.
-    Decoded { planes: Box<Planes>, drawn: DrawnViews },
+    ForCpu {
+        bytes: PinnedSlice,
+        drawn: DrawnViews,
+        is_reported_damaged: bool,
+    },
+    /// A file that the CPU must still read and decode. `stamp` is the version of the shard to read from.
+    Unread {
+        stamp: Option<Stamp>,
+        drawn: Option<DrawnViews>,
+    },
+    /// Planes that the CPU has decoded, and that wait for page-locked memory.
+    Decoded {
+        planes: Box<Planes>,
+        drawn: DrawnViews,
+    },
     /// An image of a failed sample, which a substitute will replace.
     Replaced,
-    /// An image of zeros.
     Blank,
-    /// Nothing is left to do: the image is in the batch, or its batch will not be delivered.
+    /// No work is left: the image is in the batch, or the batch will not be delivered.
     Done,
 }
 
 impl LaneImage {
-    /// Returns whether nvJPEG must decode the image, or has decoded it.
+    /// Returns whether nvJPEG decodes the image, or has decoded it.
     pub(crate) fn is_encoded(&self) -> bool {
         matches!(self, Self::Encoded { .. })
     }
 
-    /// Returns whether a decoder of the GPU must decode the image, or has decoded it.
+    /// Returns whether any decoder of the GPU decodes the image, or has decoded it.
     pub(crate) fn is_for_gpu(&self) -> bool {
         matches!(self, Self::Encoded { .. } | Self::Own { .. })
     }
 
-    /// Passes a file for the GPU to the CPU.
     pub(super) fn pass_to_cpu(&mut self) {
         if let Self::Encoded { bytes, drawn, .. } | Self::Own { bytes, drawn, .. } = self {
             *self = Self::ForCpu { bytes: bytes.clone(), drawn: drawn.clone(), is_reported_damaged: false };
         }
     }
 
-    /// Passes an image in which one of Foreload's own kernels has found damage to the CPU.
+    /// Makes the CPU decode an image in which one of Foreload's own kernels has found damage.
     pub(super) fn mark_damaged(&mut self) {
         self.pass_to_cpu();
         if let Self::ForCpu { is_reported_damaged, .. } = self {
@@ -130,8 +136,8 @@ impl LaneImage {
         })
     }
 
-    /// Returns the number of bytes that the image takes in the arena, including its planes, which have this `layout`
-    /// and come first.
+    /// Returns the number of bytes that the image takes in the arena: its planes, which have this `layout`, and then
+    /// the input of Foreload's own kernels.
     pub(crate) fn arena_bytes(&self, layout: &PlanesLayout) -> u64 {
         match self {
             Self::Own { plan, .. } => {
@@ -142,7 +148,6 @@ impl LaneImage {
         }
     }
 
-    /// Returns the drawn views, if they are known.
     pub(crate) fn drawn(&self) -> Option<&DrawnViews> {
         match self {
             Self::Encoded { drawn, .. }

@@ -1,7 +1,7 @@
 //! A lane: a thread with a CUDA stream, a second stream for the decoding engine, an arena in device memory, and a
-//! decoder that it borrows while it needs one. It takes one sub-batch at a time, and queues all the work that makes the
-//! images of the sub-batch. It sleeps until this work is done and checked, and then sends the batch on. Lanes overlap
-//! copying, decoding and augmenting of consecutive batches.
+//! decoder that it borrows while it needs one. The lane takes one sub-batch at a time, and queues all the work that
+//! makes the images of the sub-batch. It sleeps until this work is done and checked, and then sends the batch on. Lanes
+//! overlap copying, decoding and augmenting of consecutive batches.
 
 use super::GpuStage;
 use super::assembly::{PreparedSample, SubBatch};
@@ -29,7 +29,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Works as lane number `number` until its queues are closed: its own queue and the common one.
+/// Runs the lane with the index `number` until its two queues are closed: its own queue and the common one.
 pub(crate) fn run(of: &ThreadContext, stage: &GpuStage, number: usize, queues: [&Receiver<SubBatch>; 2]) {
     stage.attach_thread();
     let mut lane = None;
@@ -40,13 +40,13 @@ pub(crate) fn run(of: &ThreadContext, stage: &GpuStage, number: usize, queues: [
             continue;
         }
         stage.balancer.record_batch(queues.iter().any(|queue| !queue.is_empty()));
-        // Kept outside of the closure: on an error, the closer must outlive the device's work, which may still write to
-        // the batch.
+        // Keep the closer outside of the closure: on an error, it must outlive the device's work, which may still write
+        // to the batch.
         let mut closer = Some(closer);
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let lane = match &mut lane {
                 Some(lane) => lane,
-                // This thread makes the lane, because it borrows decoders. An error ends only this run.
+                // Make the lane on this thread, because it borrows decoders. An error ends only this run.
                 empty => empty.insert(GpuLane::new(of, stage, number)?),
             };
             lane.process(&run, items, filled.as_deref(), &mut closer, last)
@@ -62,8 +62,8 @@ pub(crate) fn run(of: &ThreadContext, stage: &GpuStage, number: usize, queues: [
     }
 }
 
-/// Waits for the next sub-batch: one for this lane only, or else a whole batch. Returns `None` when the queues are
-/// closed.
+/// Waits for the next sub-batch. The lane's own queue comes first, then the queue of whole batches. Returns `None` when
+/// the queues are closed.
 fn next([own, common]: [&Receiver<SubBatch>; 2]) -> Option<SubBatch> {
     if let Ok(sub_batch) = own.try_recv() {
         return Some(sub_batch);
@@ -78,26 +78,24 @@ struct GpuLane<'a> {
     stage: &'a GpuStage,
     context: &'a SampleContext,
     intake: LaneReceiver<'a>,
-    /// The decoder, while a sub-batch needs one. It must be dropped first: its drop waits for all streams that it used,
-    /// and `flight` holds the memory that these streams read.
+    /// The decoder, while a sub-batch needs one. This field must be dropped first: its drop waits for all streams that
+    /// used the decoder, and `flight` holds the memory that these streams read.
     decoder: Option<BorrowedDecoder>,
     flight: InFlight,
-    /// The stream of the decoding engine, which works in parallel with the CUDA kernels.
     engine: Stream,
-    /// The views of all images, image by image.
     views: Vec<ImageView>,
     arena: Option<DeviceBuffer>,
-    /// The parameters of the images for the kernels, view by view.
     table: LaneTable,
-    /// Buffer for the grey levels that one kernel of a view writes and the next kernel reads, if the view changes
-    /// pixels.
+    /// Buffer for grey levels that one kernel of a view writes and the next kernel reads; needed only if the view
+    /// changes pixel values.
     levels: Option<DeviceBuffer>,
     own: OwnDecoder,
     check: WriteCheck,
     timing: Timing,
 }
 
-/// A sample that is queued and must be checked. The finding of its image number i has the index `first + step * i`.
+/// A sample whose decoding is queued and must be checked. `first + step * i` is the index of the finding for its image
+/// with the index `i`.
 struct QueuedSample {
     work: LaneSample,
     first: usize,
@@ -107,7 +105,7 @@ struct QueuedSample {
 impl<'a> GpuLane<'a> {
     fn new(of: &'a ThreadContext, stage: &'a GpuStage, number: usize) -> Result<Self> {
         let context = &*of.context;
-        // This makes the decoders of all lanes, before the first batch: see `shared_gpu`.
+        // Make the decoders of all lanes before the first batch: see `shared_gpu`.
         match stage.prepare() {
             Err(error @ (Error::Unavailable(_) | Error::Gpu { .. })) => {
                 notify::decoders_not_prepared(context, &error)
@@ -170,7 +168,6 @@ impl<'a> GpuLane<'a> {
             if decoded.is_empty() {
                 continue;
             }
-            // Samples with an image that was not written are queued again.
             let findings = self.check.wait(&mut self.flight)?;
             for QueuedSample { mut work, first, step } in decoded.drain(..) {
                 match self.intake.accept(run, &mut work, |image| findings[first + step * image]) {
@@ -189,7 +186,8 @@ impl<'a> GpuLane<'a> {
                 }
             }
         }
-        // A stopped run leaves samples unprocessed. Their tickets are dropped, so the batch is not delivered.
+        // If the run was stopped, some samples are not processed. Their tickets are dropped, so the batch is not
+        // delivered.
         if complete {
             closer
                 .take()
@@ -203,9 +201,9 @@ impl<'a> GpuLane<'a> {
         self.timing.collect(run, &self.stage.balancer, self.flight.stream())
     }
 
-    /// Queues as many samples of `todo` as fit into the arena: a chunk. Samples with an image that a decoder refuses go
-    /// back into `todo`. If decoders of the GPU decoded any image, all samples of the chunk go to `decoded`, to be
-    /// checked; otherwise they go to `finished`.
+    /// Queues the work of one chunk: as many samples of `todo` as fit into the arena. Samples with an image that a
+    /// decoder refuses go back into `todo`. If decoders of the GPU decoded any image, all samples of the chunk go to
+    /// `decoded`, to be checked; otherwise they go to `finished`.
     fn chunk(
         &mut self,
         run: &EpochRun,
@@ -229,7 +227,7 @@ impl<'a> GpuLane<'a> {
         let mut refused = refused.into_iter().rev().peekable();
         while let Some(Refusal { index, image, error }) = refused.next() {
             self.intake.demote(&mut placed[index].work, image, error);
-            // Samples are removed from the back, so that the indices before them stay valid.
+            // Remove samples from the back, so that the indices before them stay valid.
             if refused.peek().is_none_or(|next| next.index != index) {
                 todo.push_back(placed.remove(index).work);
             }
@@ -243,8 +241,8 @@ impl<'a> GpuLane<'a> {
         self.timing.current().done(&stream)?;
         let step = placed.len();
         for (number, PlacedSample { mut work, .. }) in placed.into_iter().enumerate() {
-            // Release images as soon as possible: queued work holds the memory that it reads. But keep a file that may
-            // be decoded again, together with the other images of its sample.
+            // Release images as soon as possible. Queued work keeps the memory that it reads. But a file that may be
+            // decoded again must stay, with all images of its sample.
             if !work.is_for_gpu() {
                 work.images.set_all(|| LaneImage::Done);
             }
@@ -256,8 +254,8 @@ impl<'a> GpuLane<'a> {
         Ok(())
     }
 
-    /// Takes samples of `todo` until the arena or the page-locked memory is full. Returns the samples, and how many
-    /// bytes of the arena they use.
+    /// Takes samples of `todo` until the arena or the page-locked memory is full. Returns the samples and the used
+    /// bytes of the arena.
     fn place(
         &mut self,
         run: &EpochRun,
@@ -266,7 +264,6 @@ impl<'a> GpuLane<'a> {
     ) -> Result<(Vec<PlacedSample>, u64)> {
         let limit = self.stage.pools.arena as u64;
         let (mut placed, mut used) = (Vec::with_capacity(todo.len()), 0);
-        // The tables and levels have memory for this many samples.
         let most = self.context.config.batch_size as usize;
         while let Some(mut work) = todo.pop_front() {
             self.intake.decode_on_cpu(run, &mut work);
@@ -291,7 +288,8 @@ impl<'a> GpuLane<'a> {
                 break;
             }
             if !self.intake.stage(&mut work)? {
-                // A lane may wait only for its own work, and for memory that this work frees.
+                // Waiting for other lanes' memory could be a deadlock, so a lane waits only for its own work and the
+                // memory that this frees.
                 if !placed.is_empty() {
                     todo.push_front(work);
                     break;
@@ -318,10 +316,8 @@ impl<'a> GpuLane<'a> {
         Ok((placed, used))
     }
 
-    /// Returns the address of at least `bytes` bytes of device memory that this lane's stream may write.
     fn arena(&mut self, bytes: u64) -> Result<u64> {
         if self.arena.as_ref().is_none_or(|arena| (arena.bytes() as u64) < bytes) {
-            // Allocate more than needed, so that growing ends soon.
             let room = (bytes + bytes / 4).max(1 << 20).min(self.stage.pools.arena as u64).max(bytes);
             // Free the old arena first, in the stream's order.
             self.arena = None;
@@ -330,8 +326,8 @@ impl<'a> GpuLane<'a> {
         Ok(self.arena.as_ref().map_or(0, DeviceBuffer::ptr))
     }
 
-    /// Queues the copies of planes that the CPU decoded. Packed and indexed images are not copied but only kept alive,
-    /// because kernels read the parts that they need from host memory.
+    /// Queues the copies of planes that the CPU decoded. Packed and indexed images are only kept alive, because kernels
+    /// read the parts that they need from host memory.
     fn copy(&mut self, run: &EpochRun, placed: &[PlacedSample]) -> Result<()> {
         for (image, at) in placed.iter().flat_map(PlacedSample::images) {
             let Some((offset, _)) = at else { continue };
@@ -352,7 +348,7 @@ impl<'a> GpuLane<'a> {
         Ok(())
     }
 
-    /// Queues the decoding of all encoded images. Returns the refused images in order, with the reasons.
+    /// Queues the decoding of all images for nvJPEG. Returns the refused images in order, with the reasons.
     fn decode(&mut self, run: &EpochRun, arena: u64, placed: &[PlacedSample]) -> Result<Vec<Refusal>> {
         let mut refused = Vec::new();
         let mut engine_queued = false;
@@ -410,8 +406,8 @@ impl<'a> GpuLane<'a> {
         Ok(refused)
     }
 
-    /// Queues the decoding of all images for Foreload's own kernels, by one launch for each kernel. Their tables go
-    /// through the buffer `slot`. The counts of damaged rows begin at the index `first`.
+    /// Queues the decoding of all images for Foreload's own kernels. Their tables are copied through the staging buffer
+    /// `slot`. The counts of damaged rows begin at the index `first`.
     fn decode_own(
         &mut self,
         placed: &[PlacedSample],
@@ -430,8 +426,8 @@ impl<'a> GpuLane<'a> {
         unsafe { kernels.launch(flight.stream(), tables, at, damage) }
     }
 
-    /// Queues the copy of the table, the check of the memory that nvJPEG wrote, and one launch for each view that makes
-    /// its images. The first finding of the check has the index `findings`.
+    /// Queues the copy of the table, the check of the memory that nvJPEG wrote, and one launch for each view. The first
+    /// finding of the check has the index `findings`.
     fn augment(
         &mut self,
         closer: &BatchCloser,
@@ -453,7 +449,8 @@ impl<'a> GpuLane<'a> {
             // image's first view hold the addresses of its planes, which all its views share.
             unsafe { kernel.launch(self.flight.stream(), entries, placed.len(), counts, poison) }?;
         }
-        // The launches from here on write to the batch's buffer, so wait for its former readers only now.
+        // The launches below write to the batch's buffer. Wait for the buffer's former readers only now, to let the
+        // work above start early.
         let tensors = closer.images(self.flight.stream())?;
         let address = self.levels.as_ref().map_or(0, DeviceBuffer::ptr);
         let levels = LevelsAt { address, capacity: self.context.config.batch_size as usize };
@@ -468,7 +465,7 @@ impl<'a> GpuLane<'a> {
         Ok(())
     }
 
-    /// Finishes the places of a batch, and queues one launch for each view that mixes its images.
+    /// Finishes the filled rows of a batch, and queues one launch for each view that mixes its images.
     fn mix(&mut self, run: &EpochRun, closer: &BatchCloser, filled: &FilledPlaces) -> Result<()> {
         let Some(plan) = &self.context.config.mix else { return Ok(()) };
         let mix_groups = filled.finish(run, plan);
@@ -488,7 +485,6 @@ impl<'a> GpuLane<'a> {
     }
 }
 
-/// An image that its decoder refuses: the index of its sample in the chunk, its index in the sample, and the reason.
 struct Refusal {
     index: usize,
     image: usize,

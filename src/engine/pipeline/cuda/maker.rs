@@ -1,5 +1,5 @@
-//! Starts the threads that make batches on a GPU, and opens batches as assemblies, which collect the samples that
-//! workers have prepared.
+//! Starts the threads that make batches on a GPU. Opens batches as assemblies, which collect the samples that workers
+//! have prepared.
 
 use super::GpuStage;
 use super::assembly::{Assembly, GpuPlace, LaneQueues, SubBatchesInFlight};
@@ -16,20 +16,17 @@ use crossbeam_channel::unbounded;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Opens batches for a GPU.
 struct GpuOpener {
     stage: Arc<GpuStage>,
     lanes: LaneQueues,
-    /// The incomplete batches.
     gathering: Vec<Weak<Assembly>>,
-    /// The sub-batches that lanes are making or that wait for a lane. Each holds slots, which its lane frees.
     sub_batches_in_flight: SubBatchesInFlight,
 }
 
 impl BatchOpener for GpuOpener {
     type Place = GpuPlace;
 
-    /// Files stay in their slots until their batch is complete.
+    /// How long the reading thread waits for a free slot before incomplete batches are sent to lanes, to free slots.
     const SLOT_WAIT: Option<Duration> = Some(Duration::from_millis(50));
 
     fn attach_thread(&self) {
@@ -51,7 +48,8 @@ impl BatchOpener for GpuOpener {
         Ok(Some(tickets.into_iter().map(place).collect()))
     }
 
-    /// Sends the samples of incomplete batches to the lanes as sub-batches, unless a lane already has slots to return.
+    /// Sends the samples of incomplete batches to the lanes, to free their slots. Does nothing if a lane already has
+    /// slots to free.
     fn release_slots(&mut self) {
         if self.sub_batches_in_flight.is_empty() {
             self.gathering.iter().filter_map(Weak::upgrade).for_each(|assembly| assembly.flush());
@@ -59,7 +57,7 @@ impl BatchOpener for GpuOpener {
     }
 }
 
-/// Starts the threads that make batches on the GPU `ordinal`.
+/// Starts the threads that make batches on the GPU with the index `ordinal`.
 ///
 /// # Errors
 /// The errors of [`GpuStage::open`]; [`base::error::Error::Unavailable`] if no thread can be started.

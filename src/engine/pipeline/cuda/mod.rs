@@ -5,7 +5,7 @@
 //! must decode. The samples of a batch are collected in an [`assembly`], which goes to the first free [`lane`]. A lane
 //! queues the copies, the decoding, one table of parameters, and for each view the launches that make its images. Then
 //! it sleeps until the work is done and checked. Images of one sample go through a lane together, so that they fail
-//! together. For the other threads all this is one maker of batches ([`maker`]).
+//! together. To the rest of the pipeline, all this is one maker of batches ([`maker`]).
 //!
 //! Which decoder gets an image:
 //!
@@ -15,7 +15,8 @@
 //!   kernels get the others, in calls of 51 images and more (`docs/gpu.md`).
 //! - The CPU decodes all other images, and takes some images over from the GPU by measured rates ([`balance`]).
 //! - An image that a backend refuses goes to the next backend and finally to the CPU, whose result is final: an image
-//!   or a clear error. The choice of the backend affects only rounding, and never which sample has which place.
+//!   or a clear error. The choice of the backend affects only rounding, and never which sample is at which index of the
+//!   batch.
 //! - A backend's success is not trusted: [`check`] finds images that were not written.
 //!
 //! Rules for changes:
@@ -68,41 +69,33 @@ pub use shared_gpu::release_gpus;
 use std::sync::{Arc, Mutex, PoisonError};
 use timing::TimeOrigin;
 
-/// Description of Foreload's own kernels if they decode nothing.
 const OWN_KERNELS_UNUSED: &str =
     "not used: the CPU decodes packed images, and nvJPEG or the CPU decodes the JPEG in indexed images";
 
-/// Description of nvJPEG's backends if they decode nothing.
 const NVJPEG_UNUSED: &str = "not used, because decoder=\"own\"";
 
 /// State that all workers and lanes of a loader share for its GPU.
 pub(crate) struct GpuStage {
     device: GpuDevice,
     gpu: Arc<SharedGpu>,
-    /// Whether the GPU's decoders have been made.
     prepared: Mutex<bool>,
     decoder: GpuDecoder,
     backends: AllowedBackends,
-    /// Whether the CPU may decode at all.
     cpu_may_decode: bool,
-    /// Whether the CPU also decodes images that the GPU's decoders would decode partly on the host.
+    /// Whether the CPU also decodes images whose Huffman codes the GPU's decoders would decode on the host.
     cpu_replaces_host_decoding: bool,
-    /// The number of images of a batch.
     batch: usize,
     refused: RefusedImages,
     backoff: BackendBackoff,
-    /// The arena that files are read into, page-locked.
     slots: Registration,
     memory: MemoryPool,
-    /// Staging buffers: page-locked memory for the columns of batches.
+    /// Page-locked staging buffers for the columns of batches (labels, ids and other tensors except images).
     staging: Registration,
     balancer: LoadBalancer,
     pools: DevicePools,
-    /// The moment from which the GPU's time is measured.
     origin: Arc<TimeOrigin>,
 }
 
-/// Adds the GPU's name to an error of opening it.
 fn of_device(ordinal: u32, error: Error) -> Error {
     match error {
         Error::Unavailable(why) => config::unavailable_device(&format!("cuda:{ordinal}"), &why),
@@ -110,14 +103,13 @@ fn of_device(ordinal: u32, error: Error) -> Error {
     }
 }
 
-/// Makes page-locked memory for the columns of the batches that are being filled.
 fn columns_staging(device: &GpuDevice, config: &LoaderConfig, pools: &DevicePools) -> Result<Registration> {
     let columns = config.layout.column_bytes(config.batch_size as usize);
     let room = (columns + 2 * PAGE).next_multiple_of(PAGE);
     Registration::new(device, &SlotPool::new((pools.prefetch + LANES + 1) * room)?)
 }
 
-/// Opens the GPU `ordinal`, and makes the storage on this GPU for batches that another process has made.
+/// Opens the GPU with the index `ordinal`, and makes the storage on this GPU for batches that another process has made.
 ///
 /// # Errors
 /// The errors of [`GpuStage::open`].
@@ -133,7 +125,7 @@ pub(super) fn storage_for_shared_batches(
 }
 
 impl GpuStage {
-    /// Opens the GPU `ordinal` and page-locks the arena of `slots`.
+    /// Opens the GPU with the index `ordinal` and page-locks the arena of `slots`.
     ///
     /// # Errors
     /// [`Error::Unavailable`] or [`Error::Gpu`] if the GPU cannot be used; [`Error::Config`] if the pools need more
@@ -170,7 +162,6 @@ impl GpuStage {
         })
     }
 
-    /// Returns the GPU's decoders by name, each with what it can decode and what limits it.
     pub(crate) fn decoders(&self) -> Vec<(&'static str, String)> {
         let own = |(name, can): (&'static str, &str)| {
             (name, if self.decodes_forms() { can } else { OWN_KERNELS_UNUSED }.to_owned())
@@ -182,25 +173,23 @@ impl GpuStage {
         CUDA_DECODERS.map(own).into_iter().chain(NvJpegBackend::ALL.map(of_nvjpeg)).collect()
     }
 
-    /// Returns a decoder that failed when it was probed, and why.
+    /// Returns a decoder that did not work when it was tested at the start, and why.
     pub(crate) fn failed(&self) -> Option<&(NvJpegBackend, String)> {
         self.gpu.abilities.failed().filter(|_| self.may_use_nvjpeg())
     }
 
-    /// Returns whether Foreload's own kernels decode packed and indexed images.
     fn decodes_forms(&self) -> bool {
         self.decoder.decodes_packed(self.backends)
     }
 
-    /// Returns whether Foreload's own kernels decode images of this storage format. If the settings make nvJPEG the
-    /// decoder of files, nvJPEG also decodes the file in an indexed image. Then the pixels do not depend on whether the
-    /// image is indexed yet. nvJPEG may also decode a file whose index is damaged.
+    /// Returns whether Foreload's own kernels decode images of this storage format. If nvJPEG decodes files, it also
+    /// decodes the file in an indexed image, so that the pixels do not depend on whether the image is indexed yet.
+    /// nvJPEG may also decode a file whose index is damaged.
     fn decodes_form(&self, form: StorageFormat) -> bool {
         let are_files_left = self.may_use_nvjpeg() && !self.cpu_replaces_host_decoding;
         self.decodes_forms() && !(form == StorageFormat::Indexed && are_files_left)
     }
 
-    /// Returns whether nvJPEG may decode anything.
     fn may_use_nvjpeg(&self) -> bool {
         self.decoder.decodes_jpegs()
     }
@@ -211,7 +200,7 @@ impl GpuStage {
         let _ = self.device.attach_thread();
     }
 
-    /// Makes everything that nvJPEG needs for any image. Only the first call does anything.
+    /// Makes everything that nvJPEG needs for any image. Only the first call has an effect.
     ///
     /// # Errors
     /// The errors of [`SharedGpu::prepare`].
@@ -226,10 +215,6 @@ impl GpuStage {
         self.gpu.prepare(&backends, self.batch)
     }
 
-    /// Returns the storage for batches on the GPU.
-    ///
-    /// # Errors
-    /// [`Error::Gpu`].
     pub(crate) fn storage(&self) -> Result<CudaStorage> {
         let stream = Stream::new(&self.device)?;
         Ok(CudaStorage { pool: self.memory.clone(), stream, staging: self.staging.clone() })
@@ -240,7 +225,7 @@ impl GpuStage {
     ///
     /// If nvJPEG decodes Huffman codes on the host, it takes about 2.5 ms of a core per image, on a lane's thread,
     /// while the batch waits. The CPU's decoder, on the workers' threads, needs a fifth of that time for the wanted
-    /// part of the image. So the CPU decodes progressive images and the like, and images that are too few for a large
+    /// part of the image. So the CPU decodes images such as progressive ones, and images that are too few for a large
     /// call of the kernels, unless it may not decode.
     fn backends(&self, header: &JpegHeader, id: ImageId) -> impl Iterator<Item = NvJpegBackend> + use<> {
         let allowed = NvJpegBackend::ALL.map(|backend| self.allows(backend));
@@ -262,7 +247,6 @@ impl GpuStage {
         NvJpegBackend::ALL.into_iter().filter(move |&backend| serving[backend as usize])
     }
 
-    /// Returns whether a backend may decode images at all.
     fn allows(&self, backend: NvJpegBackend) -> bool {
         let asked = match self.backends {
             AllowedBackends::All => true,
@@ -274,7 +258,7 @@ impl GpuStage {
         asked && self.may_use_nvjpeg() && backend.accepts_call_of(self.batch)
     }
 
-    /// Returns whether only the size of the batches keeps the GPU from decoding an image.
+    /// Returns whether the GPU could decode an image if batches were larger.
     fn has_small_batches(&self, header: &JpegHeader) -> bool {
         let first = self.gpu.abilities.backends(header).next();
         let small = first == Some(NvJpegBackend::CudaBatched)
@@ -282,8 +266,8 @@ impl GpuStage {
         self.may_use_nvjpeg() && self.cpu_replaces_host_decoding && small && self.failed().is_none()
     }
 
-    /// Returns the next backend for an image that `backend` refuses. A single image is too few for a call of the
-    /// batched kernels.
+    /// Returns the backend to try after `backend` has refused an image. A single image is too few for a call of the
+    /// batched kernels, so they are left out.
     fn backend_after(
         &self,
         backend: NvJpegBackend,

@@ -1,4 +1,4 @@
-//! A lane's use of Foreload's own decoding kernels: their tables, and their launches.
+//! Runs Foreload's own decoding kernels for a lane.
 //!
 //! For a chunk of a lane, one launch reads the wanted rows of all images from their slots into the arena, over the bus,
 //! and one launch for each storage format decodes them. All launches read one copy of the tables. The kernels bound
@@ -13,11 +13,9 @@ use base::slot::Slot;
 use pixels::decode::cuda::{CudaLauncher, ImageAddresses, LaunchTables};
 use pixels::gpu::{DeviceBuffer, InFlight};
 
-/// Decodes the packed and the indexed images of one lane.
 pub(super) struct OwnDecoder {
     kernels: CudaLauncher,
     tables: LaunchTables,
-    /// The tables in device memory, made for the first image.
     device: Option<DeviceBuffer>,
 }
 
@@ -29,9 +27,10 @@ impl OwnDecoder {
         Ok(Self { kernels, tables: LaunchTables::default(), device: None })
     }
 
-    /// Fills the tables with the images of the `placed` samples that Foreload's own kernels decode. The kernels write
-    /// the planes and the gathered bytes of these images to the arena, which is at address `arena`. Damage of images is
-    /// counted from the index `first` on: first the first image of all samples, then their second image, and so on.
+    /// Fills the tables with those images of the `placed` samples that Foreload's own kernels decode. The kernels write
+    /// the planes and the input of these images to the arena, which is at address `arena`. The counts of damaged rows
+    /// begin at the index `first`: first those of the first image of all samples, then those of their second image, and
+    /// so on.
     ///
     /// # Errors
     /// [`Error::Internal`](base::error::Error::Internal).
@@ -51,7 +50,7 @@ impl OwnDecoder {
     }
 
     /// Takes a staging buffer that is large enough for the tables of all `placed` samples. If no buffer is free, waits
-    /// for queued work. So call this before anything is queued for the decoding engine, which has its own stream.
+    /// for queued work. So call this before anything is queued on the stream of the decoding engine.
     ///
     /// # Errors
     /// [`Error::Gpu`](base::error::Error::Gpu) or [`Error::Config`](base::error::Error::Config) if there is no
@@ -69,7 +68,7 @@ impl OwnDecoder {
         if bytes == 0 { Ok(None) } else { staging.table(bytes, flight).map(Some) }
     }
 
-    /// Queues the copy of the tables through the buffer `slot`, which was reserved for the tables. Returns the
+    /// Queues the copy of the tables through the buffer `slot`, which [`OwnDecoder::reserve`] returned. Returns the
     /// arguments of a launch: the kernels, the tables and their address on the device. `None` if no image needs a
     /// launch.
     ///
@@ -88,7 +87,7 @@ impl OwnDecoder {
         let from = staging.pin(slot)?.part(0..bytes)?;
         let device = match self.device.take().filter(|device| device.bytes() >= bytes) {
             Some(device) => device,
-            // Free the old buffer in the stream's order.
+            // A buffer that is too small was dropped by `filter`; it is freed in the stream's order.
             None => {
                 stage.memory.allocate(flight.stream(), bytes.max(LaunchTables::usual_bytes(stage.batch)))?
             }

@@ -1,9 +1,9 @@
-//! One value for each image of a sample.
+//! A list with one value for each image of a sample.
 
 use base::error::Result;
 
-/// One value for each image of a sample, in the order of [`Images::list`](crate::config::Images::list). Most samples
-/// have one image, for which nothing is allocated.
+/// One value for each image of a sample, in the order of [`Images::list`](crate::config::Images::list). For the usual
+/// case of one image, nothing is allocated.
 #[derive(Debug)]
 pub(crate) struct PerImage<T> {
     first: T,
@@ -11,17 +11,16 @@ pub(crate) struct PerImage<T> {
 }
 
 impl<T> PerImage<T> {
-    /// Makes the value of a single image.
     pub(crate) fn one(value: T) -> Self {
         Self { first: value, others: Vec::new() }
     }
 
-    /// Makes the values with `make` for `images` images, at least one.
+    /// Calls `make` with the index of each of `images` images; `images` is at least 1.
     pub(crate) fn new(images: usize, mut make: impl FnMut(usize) -> T) -> Self {
         Self { first: make(0), others: (1..images).map(make).collect() }
     }
 
-    /// Makes the values with `make` for `images` images, at least one.
+    /// Calls `make` with the index of each of `images` images; `images` is at least 1.
     ///
     /// # Errors
     /// The errors of `make`.
@@ -29,10 +28,6 @@ impl<T> PerImage<T> {
         Ok(Self { first: make(0)?, others: (1..images).map(make).collect::<Result<_>>()? })
     }
 
-    /// Maps each image's index and value with `make`.
-    ///
-    /// # Errors
-    /// The errors of `make`.
     pub(crate) fn try_map<U>(self, mut make: impl FnMut(usize, T) -> Result<U>) -> Result<PerImage<U>> {
         let first = make(0, self.first)?;
         let others =
@@ -40,37 +35,30 @@ impl<T> PerImage<T> {
         Ok(PerImage { first, others })
     }
 
-    /// Maps each image's value with `make`.
     pub(crate) fn map<U>(&self, mut make: impl FnMut(&T) -> U) -> PerImage<U> {
         PerImage { first: make(&self.first), others: self.others.iter().map(make).collect() }
     }
 
-    /// Returns the number of images.
     pub(crate) fn len(&self) -> usize {
         1 + self.others.len()
     }
 
-    /// Returns the value of image number `image`.
     pub(crate) fn get(&self, image: usize) -> &T {
         if image == 0 { &self.first } else { &self.others[image - 1] }
     }
 
-    /// Returns the value of image number `image`, to be changed.
     pub(crate) fn get_mut(&mut self, image: usize) -> &mut T {
         if image == 0 { &mut self.first } else { &mut self.others[image - 1] }
     }
 
-    /// Iterates over all values, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         std::iter::once(&self.first).chain(&self.others)
     }
 
-    /// Iterates over all values, in order, to be changed.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         std::iter::once(&mut self.first).chain(&mut self.others)
     }
 
-    /// Sets the value of each image to what `make` returns.
     pub(crate) fn set_all(&mut self, mut make: impl FnMut() -> T) {
         self.iter_mut().for_each(|value| *value = make());
     }

@@ -1,27 +1,25 @@
-//! A sample whose images have places in a lane's arena, and the requests to decode into these places.
+//! A sample whose images have memory in a lane's arena, and the requests to decode into that memory.
 
 use super::image::{LaneImage, LaneSample};
 use super::per_image::PerImage;
 use pixels::decode::nvjpeg::{NvJpegBackend, PlaneTarget, Request};
 use pixels::decode::{PlaneLayout, PlanesLayout};
 
-/// A sample whose images have places in the arena.
 pub(crate) struct PlacedSample {
     pub work: LaneSample,
-    /// The offset and the layout of each image's planes; `None` for a blank image. The planes are followed by the bytes
-    /// that one of Foreload's own kernels needs.
+    /// The offset in the arena and the layout of each image's planes; `None` for a blank image. After the planes comes
+    /// the input of Foreload's own kernels, if one of them decodes the image.
     pub at: PerImage<Option<(u64, PlanesLayout)>>,
 }
 
 impl PlacedSample {
-    /// Iterates over the images with their places in the arena.
     pub(crate) fn images(&self) -> impl Iterator<Item = (&LaneImage, &Option<(u64, PlanesLayout)>)> {
         self.work.images.iter().zip(self.at.iter())
     }
 }
 
-/// Returns the requests for `backend` to decode into the arena. For each request, also returns the index of its sample
-/// in `placed` and the index of the image in the sample.
+/// Returns the requests to `backend` for decoding into the arena. Each request comes with the index of its sample in
+/// `placed` and the index of the image in the sample.
 pub(crate) fn requests(
     backend: NvJpegBackend,
     arena: u64,

@@ -1,5 +1,5 @@
-//! The workers' part in making batches on a GPU. A worker fills all fields of a place except images. It parses the
-//! headers of images, draws their views, and decodes the images that the CPU must decode. For a packed or an indexed
+//! The workers' part in making batches on a GPU. A worker fills all fields of a sample except images. It parses the
+//! headers of images, draws their views, and decodes the images that the CPU must decode. For a packed or indexed
 //! image, it reads only the header, and makes a plan for the kernels from it: which rows of MCUs the views touch, and
 //! the layout of their planes.
 
@@ -33,24 +33,22 @@ use std::ops::Range;
 use std::sync::Arc;
 use store::io::Filled;
 
-/// Prepares one sample after another. Each worker has one.
 pub(crate) struct Preparer {
     context: Arc<SampleContext>,
     stage: Arc<GpuStage>,
     cpu: CpuDecoder,
     originals: OriginalFiles,
-    /// The sizes of the current sample's images, and their views if they are drawn already.
+    /// The sizes of the current sample's images, and their views if these are drawn from the header.
     geometries: Vec<Option<ImageGeometry>>,
 }
 
-/// An image in page-locked memory.
 struct ReadImage {
     bytes: PinnedSlice,
-    /// The parts of the file that were read; `None` if all bytes were read. Bytes outside of these parts are undefined.
+    /// The byte ranges of the file that were read; `None` if the whole file was read. All other bytes are undefined.
     parts: Option<WantedBytes>,
 }
 
-/// The bytes of a whole record. Parts that were not read have unspecified content.
+/// All bytes of a record, even if only parts were read. The other bytes are undefined.
 struct AllBytes(Filled);
 
 impl AsRef<[u8]> for AllBytes {
@@ -59,20 +57,17 @@ impl AsRef<[u8]> for AllBytes {
     }
 }
 
-/// The draw whose sample is being prepared.
 struct Drawn<'a> {
     run: &'a EpochRun,
     draw: Draw,
-    /// The number of images in the batch of this draw.
     batch: usize,
     stopwatch: &'a mut Stopwatch,
 }
 
-/// The location of the bytes of an image.
 enum ImageBytes {
-    /// In this range of the bytes that were read for the sample.
+    /// In this range of the record that was read for the sample.
     InRecord(Range<usize>),
-    /// At another place in the shard, from which these bytes were read.
+    /// Stored elsewhere in the shard. These bytes were read from there.
     ReadSeparately(Vec<u8>),
 }
 
@@ -88,15 +83,14 @@ impl PlaceFiller<GpuPlace> for Preparer {
 }
 
 impl Preparer {
-    /// Makes the preparer of a worker, on the worker's thread.
     pub(crate) fn new(context: &Arc<SampleContext>, stage: &Arc<GpuStage>) -> Self {
         stage.attach_thread();
         let (cpu, originals) = (CpuDecoder::new(context), OriginalFiles::default());
         Self { context: context.clone(), stage: stage.clone(), cpu, originals, geometries: Vec::new() }
     }
 
-    /// Fills all fields of a place except images, from the sample's `record`. Chooses the decoder of each image, and
-    /// decodes the image if the decoder is the CPU's.
+    /// Fills all fields of a sample except images, from the sample's `record`. Chooses the decoder of each image, and
+    /// decodes the images for the CPU's decoder.
     ///
     /// # Errors
     /// Any error of the sample.
@@ -145,7 +139,7 @@ impl Preparer {
         })
     }
 
-    /// Fills all fields of a place except images, and returns where the bytes of each image are; `None` for an image
+    /// Fills all fields of a sample except images, and returns where the bytes of each image are; `None` for an image
     /// that the sample does not have. If other fields follow an image, its views are drawn from its header.
     fn locate_images(
         &mut self,
@@ -179,8 +173,8 @@ impl Preparer {
         Ok(found)
     }
 
-    /// Checks the size of an image. Also chooses the random parameters of its views, if fields (masks, boxes) are
-    /// transformed like the image, or if the views depend on the `boxes` of its sample.
+    /// Checks the size of an image. Draws its views if fields (masks, boxes) are transformed like the image, or if the
+    /// views depend on the `boxes` of the sample.
     fn measure_image(
         &self,
         image: usize,
@@ -200,12 +194,11 @@ impl Preparer {
         Ok(ImageGeometry { size, drawn })
     }
 
-    /// Takes out the views of an image that were drawn from its header, if there are any.
     fn drawn_of(&mut self, image: usize) -> Option<DrawnViews> {
         self.geometries.get_mut(image)?.as_mut()?.drawn.take()
     }
 
-    /// Chooses the decoder of an image, and decodes the image if the decoder is the CPU's.
+    /// Chooses the decoder of an image, and decodes the image if this is the CPU's decoder.
     fn prepare_image(&mut self, image: usize, read: ReadImage, of: &mut Drawn<'_>) -> Result<PreparedImage> {
         let (run, draw) = (of.run, of.draw);
         let (context, config) = (&run.context, &run.context.config);
@@ -222,8 +215,8 @@ impl Preparer {
             }
             drawn => drawn,
         };
-        // Only the CPU makes images on a canvas: kernels resize the contents of planes, and no backend writes padding
-        // into planes.
+        // Only the CPU makes images on a canvas (an image with padding): kernels resize the contents of planes, and no
+        // backend writes padding into planes.
         let on_canvas = drawn.as_ref().is_some_and(|drawn| drawn.canvas().is_some());
         if !on_canvas
             && self.stage.decodes_form(storage_format_of(&bytes))
@@ -239,14 +232,14 @@ impl Preparer {
             drawn = Some(views);
         }
         if parts.is_some() {
-            // The image is packed: only packed images are read in parts.
+            // Only packed images are read in parts, so the image is packed.
             return self.decode_here(image, drawn, ReadImage { bytes, parts }, of);
         }
         let bytes = match storage_format_of(&bytes) {
             StorageFormat::Packed if !self.stage.cpu_may_decode && !on_canvas => self.rebuilt(run, &bytes)?,
             _ => bytes,
         };
-        // nvJPEG decodes only files; the CPU's decoders read all storage formats.
+        // nvJPEG decodes only original files. The CPU's decoders read all storage formats.
         let file = original_range(&bytes)?.unwrap_or(0..bytes.len());
         let for_gpu = if on_canvas { None } else { self.for_gpu(&bytes[file.clone()], id, of.batch) };
         if for_gpu.is_none() && config.cpu_decode == CpuDecode::Never {
@@ -264,7 +257,6 @@ impl Preparer {
         self.decode_here(image, drawn, ReadImage { bytes, parts: None }, of)
     }
 
-    /// Decodes an image on the CPU.
     fn decode_here(
         &mut self,
         image: usize,
@@ -278,8 +270,8 @@ impl Preparer {
         let drawn = self.cpu.decode(run, of, stopwatch)?;
         let layout = PlanesLayout::staged(&self.cpu.planes);
         let Some(mut slot) = self.stage.slots.slots().try_take(layout.bytes as usize) else {
-            // The lane decodes the image later. The same views need the same rows, so the lane uses only bytes that
-            // were read.
+            // The lane decodes the image later. It needs no bytes that were not read, because the same views need the
+            // same rows.
             return Ok(PreparedImage::Undecoded { bytes, drawn });
         };
         copy(&self.cpu.planes, &layout, slot.bytes_mut());
@@ -290,16 +282,15 @@ impl Preparer {
         Ok(PreparedImage::Decoded { bytes: self.stage.slots.pin(slot)?, layout, drawn })
     }
 
-    /// Rebuilds the file that a packed image was made from, for nvJPEG. Such images come from a cache that another job
-    /// filled. A job in which the CPU decodes nothing does not pack images, and fails at its start if the dataset is
-    /// packed.
+    /// Rebuilds the original file of a packed image, for nvJPEG. This happens if another job has filled the cache with
+    /// packed images: a job in which the CPU decodes nothing does not pack images, and fails at its start if the
+    /// dataset is packed.
     fn rebuilt(&mut self, run: &EpochRun, bytes: &[u8]) -> Result<PinnedSlice> {
         let file = self.originals.restore(run, StorageFormat::Packed, bytes)?;
         pinned(&self.stage, file)?
             .ok_or_else(|| Error::Internal("no page-locked memory for a rebuilt file".into()))
     }
 
-    /// Returns the size of an image, or an error if the image is too large.
     fn checked_size(&self, (width, height): (u32, u32)) -> Result<(u32, u32), DecodeError> {
         let limit = self.context.config.max_pixels;
         match u64::from(width) * u64::from(height) > limit {
@@ -309,7 +300,7 @@ impl Preparer {
     }
 
     /// Returns the header of a file that nvJPEG must decode. Returns `None` if the CPU takes the file over, or if
-    /// nvJPEG may be unable to decode the file. Then the CPU decodes the file, or reports what is wrong with it.
+    /// nvJPEG may be unable to decode it. The CPU then decodes the file, or reports what is wrong with it.
     fn for_gpu(&self, bytes: &[u8], id: ImageId, batch: usize) -> Option<JpegHeader> {
         let stage = &self.stage;
         // A GPU's decoder may invent the missing end of a truncated file; the CPU reports the damage.
@@ -325,12 +316,12 @@ impl Preparer {
         stage.balancer.count(call.filter(|_| !turn));
         let header = header.filter(|_| !turn)?;
         match (first, call) {
-            // Decide this here: a lane would find out too late, because a lane's thread must not spend its time on
-            // decoding.
+            // Decide now whether the kernels' call gets enough images. A lane would find out too late: its thread must
+            // not spend time on decoding.
             (_, Some(call)) => {
                 let serves = stage.balancer.is_large(call)
                     || stage.backend_after(NvJpegBackend::CudaBatched, &header, id).is_some();
-                // The short last batch of an epoch is no reason for a warning.
+                // Do not warn about the last batch of an epoch, which may be short.
                 if !serves && batch == stage.batch && stage.balancer.is_wanted(call) {
                     notify::small_batches(&self.context);
                 }
@@ -347,17 +338,14 @@ impl Preparer {
     }
 }
 
-/// The reason why the GPU does not decode an image that is padded before it is resized.
 const RESIZED_PADDING: &str = "the transforms pad this image before they resize it, and only the CPU can do that: set \
                                cpu_decode=\"fallback\"";
 
-/// The reason why the GPU decodes only packed and indexed images.
 const NOT_PACKED: &str = "the image is neither packed nor indexed, and decoder=\"own\" decodes no others on the GPU: \
                           set cpu_decode=\"fallback\" to decode it on the CPU";
 
 /// Copies bytes that are stored apart from their sample to page-locked memory. Returns `None` if no slot is free and
-/// the CPU may decode. A lane then reads the bytes again when it decodes the sample, so that the bytes take no memory
-/// until then.
+/// the CPU may decode. A lane then reads the bytes again when it decodes the sample, so they take no memory until then.
 fn pinned(stage: &GpuStage, bytes: &[u8]) -> Result<Option<PinnedSlice>> {
     if let Some(slot) = stage.slots.slots().try_take(bytes.len()) {
         return stage.slots.pin(Filled::new(slot, 0..0).replaced(bytes)).map(Some);
@@ -373,7 +361,7 @@ fn is_ended(bytes: &[u8]) -> bool {
     bytes.ends_with(&[0xFF, 0xD9])
 }
 
-/// Returns the error for an image that the GPU's decoders refuse. It is for images that the CPU may not decode either.
+/// Returns the error for an image that the GPU's decoders refuse, if the CPU may not decode it either.
 pub(crate) fn undecodable(stage: &GpuStage, bytes: &[u8], id: ImageId) -> Error {
     if let Err(error) = Format::of(bytes) {
         return error.into();
@@ -381,7 +369,7 @@ pub(crate) fn undecodable(stage: &GpuStage, bytes: &[u8], id: ImageId) -> Error 
     if !stage.may_use_nvjpeg() {
         return DecodeError::Unsupported(NOT_PACKED.into()).into();
     }
-    // A file of another format than JPEG has no JPEG header, and need not be damaged.
+    // A file of another format than JPEG has no JPEG header, but need not be damaged.
     if let Err(error) = parse_header(bytes)
         && !matches!(error, DecodeError::NotAnImage(_))
     {
@@ -398,7 +386,7 @@ pub(crate) fn undecodable(stage: &GpuStage, bytes: &[u8], id: ImageId) -> Error 
     refused.unwrap_or_else(unknown).into()
 }
 
-/// Copies the planes into a staging buffer at the places of `layout`, which is [`PlanesLayout::staged`].
+/// Copies the planes into the staging buffer `to`, at the offsets of `layout`, which is [`PlanesLayout::staged`].
 pub(crate) fn copy(planes: &Planes, layout: &PlanesLayout, to: &mut [u8]) {
     for (place, plane) in layout.used().iter().zip(&planes.planes) {
         let bytes = &plane.data[..plane.stride * plane.height as usize];

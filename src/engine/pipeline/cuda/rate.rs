@@ -1,21 +1,20 @@
 //! Measures how long the GPU's decoders take for an image, from the times of their calls.
 
-/// The number of calls from which the rate is computed. It includes several calls of each lane, because lanes decode in
-/// parallel.
+/// Number of latest calls from which the rate is computed. It must include several calls of each lane, because lanes
+/// decode in parallel.
 const REMEMBERED: usize = 12;
 
-/// The time that decoders take per image, without the time in which no call runs. Time in which calls overlap counts
-/// once.
+/// The time that decoders take per image. Time in which no call runs does not count, and time in which calls overlap
+/// counts once.
 #[derive(Debug)]
 pub(crate) struct DecodeRate {
     /// The latest calls, in the order in which they were done.
     calls: Vec<TimedCall>,
-    /// The time at which the call before the first of `calls` was done, in seconds.
+    /// The end of the latest call that is no longer in `calls`, in seconds.
     previous_done: f64,
 }
 
-/// A call of a decoder with `images` images. It was `given` to the decoder and was `done` at these times, in seconds of
-/// one clock.
+/// A decoder's call with `images` images. The call began at `given` and ended at `done`, in seconds of one clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TimedCall {
     pub images: usize,
@@ -30,8 +29,8 @@ impl Default for DecodeRate {
 }
 
 impl DecodeRate {
-    /// Adds a call. A lane reports the calls of a batch when all of them are done, so calls of several lanes come in
-    /// any order.
+    /// Adds a call. Calls of several lanes come in any order, because a lane reports the calls of a batch when all have
+    /// ended.
     pub(crate) fn record(&mut self, call: TimedCall) {
         if call.images == 0 || !(call.done - call.given).is_finite() || call.done <= call.given {
             return;
@@ -43,11 +42,10 @@ impl DecodeRate {
         }
     }
 
-    /// Returns the seconds per image; `None` before the first call.
     pub(crate) fn seconds_per_image(&self) -> Option<f64> {
         let (mut previous_done, mut seconds, mut images) = (self.previous_done, 0.0, 0.0);
         for call in &self.calls {
-            // The time before the end of the previous call belongs to the previous call.
+            // The time before the end of the previous call counts for the previous call.
             seconds += call.done - call.given.max(previous_done);
             images += call.images as f64;
             previous_done = call.done;
@@ -64,7 +62,6 @@ mod tests {
         TimedCall { images: 10, given: f64::from(given), done: f64::from(done) }
     }
 
-    /// Returns the rate after calls that are reported three at a time, the latest first.
     fn rate(calls: &[TimedCall]) -> f64 {
         let mut rate = DecodeRate::default();
         calls.chunks(3).flat_map(|three| three.iter().rev()).for_each(|call| rate.record(*call));
@@ -73,7 +70,7 @@ mod tests {
 
     #[test]
     fn waits_behind_other_lanes_are_no_work() {
-        // Three lanes start calls at once, and each starts another one when it is done.
+        // Three lanes start calls at once, but the GPU runs one call after another.
         let calls: Vec<_> = (0..30).map(|number| call((number - 2).max(0), number + 1)).collect();
         assert!((rate(&calls) - 0.1).abs() < 1e-9, "{}", rate(&calls));
     }

@@ -7,39 +7,34 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// An image that was refused this many times is not tried again. Once is not enough, because another image of the same
-/// call may have failed.
+/// Number of refusals after which an image is not tried again. One refusal is not enough, because another image of the
+/// same call may have been the cause.
 const MAX_REFUSALS: u8 = 2;
 
-/// The largest number of images that are remembered. If more images fail, the images are not the cause.
+/// Maximum number of images that are remembered. If more images fail, they are not the cause.
 const MAX_IMAGES: usize = 1 << 16;
 
-/// An image of the dataset: its sample's id, and its index in the sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ImageId {
     pub sample: u64,
     pub image: u32,
 }
 
-/// The images that decoders refused, kept until the loader ends.
 #[derive(Default)]
 pub(crate) struct RefusedImages {
     any: AtomicBool,
-    /// How often each backend refused an image, and why.
+    /// How often each backend refused an image, and the last reason.
     by_image: Mutex<HashMap<ImageId, RefusalRecord>>,
 }
 
-/// The refusals of one image.
 #[derive(Clone)]
 struct RefusalRecord {
     counts: [u8; NvJpegBackend::ALL.len()],
-    /// The error of the last backend that refused the image.
     why: DecodeError,
 }
 
 impl RefusedImages {
-    /// Records that `backend` refused an image, and why. Returns whether the backend is given up for the image from now
-    /// on.
+    /// Records that `backend` refused an image, and why. Returns whether this backend never gets the image again.
     pub(crate) fn note(&self, id: ImageId, backend: NvJpegBackend, why: &DecodeError) -> bool {
         let mut by_image = self.lock();
         if by_image.len() >= MAX_IMAGES && !by_image.contains_key(&id) {
@@ -54,7 +49,7 @@ impl RefusedImages {
         *count == MAX_REFUSALS
     }
 
-    /// Returns which backends must not get an image any more.
+    /// Returns a function that says which backends must not get the image.
     pub(crate) fn of(&self, id: ImageId) -> impl Fn(NvJpegBackend) -> bool + use<> {
         // Usually no image was refused, and then the lock is not needed.
         let any = self.any.load(Ordering::Relaxed);
@@ -62,7 +57,6 @@ impl RefusedImages {
         move |backend| known.is_some_and(|counts| counts[backend as usize] >= MAX_REFUSALS)
     }
 
-    /// Returns why an image was refused the last time; `None` if it never was.
     pub(crate) fn why(&self, id: ImageId) -> Option<DecodeError> {
         self.lock().get(&id).map(|known| known.why.clone())
     }

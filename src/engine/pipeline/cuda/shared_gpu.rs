@@ -16,17 +16,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 static SHARED_GPUS: Mutex<Vec<Arc<SharedGpu>>> = Mutex::new(Vec::new());
 
-/// One GPU, shared by all loaders of this process.
 pub(crate) struct SharedGpu {
     pub device: GpuDevice,
-    /// What nvJPEG can decode on this GPU; empty if no loader has asked for nvJPEG.
+    /// What nvJPEG can decode on this GPU; empty if no loader uses nvJPEG.
     pub abilities: Abilities,
     pub kernels: Kernels,
     nvjpeg: Option<Library>,
     decoders: Mutex<DecoderPool>,
     /// Signalled when a decoder was given back or dropped.
     returned: Condvar,
-    /// Locked while a thread borrows all decoders at once.
+    /// Locked while a thread borrows all decoders at once: two such threads would wait for each other.
     gathering: Mutex<()>,
 }
 
@@ -34,13 +33,13 @@ pub(crate) struct SharedGpu {
 struct DecoderPool {
     /// The unused decoders, the most recently used one last.
     idle: Vec<NvJpegDecoder>,
-    /// The number of decoders that are borrowed.
     borrowed: usize,
-    /// For each backend, whether all decoders of the GPU exist and have it.
+    /// For each backend, whether all decoders of the GPU exist and include this backend.
     complete: [bool; NvJpegBackend::ALL.len()],
 }
 
-/// A borrowed decoder. A decoder that is dropped and not given back is destroyed, and another one can be made.
+/// A borrowed decoder. A decoder that is dropped without [`BorrowedDecoder::give_back`] is destroyed, and another one
+/// can be made.
 pub(crate) struct BorrowedDecoder {
     decoder: Option<NvJpegDecoder>,
     gpu: Arc<SharedGpu>,
@@ -59,15 +58,15 @@ pub fn release_gpus() {
 }
 
 impl SharedGpu {
-    /// Returns the GPU `ordinal`, and opens it if it is not open yet. With `with_nvjpeg`, also probes nvJPEG if its
-    /// abilities are not known yet.
+    /// Returns the GPU with the index `ordinal`, and opens it if it is not open yet. With `with_nvjpeg`, also finds out
+    /// what nvJPEG can decode, if this is not known yet.
     ///
     /// # Errors
     /// [`Error::Unavailable`] or [`Error::Gpu`] if the GPU cannot be used.
     pub(crate) fn open(ordinal: u32, with_nvjpeg: bool) -> Result<Arc<Self>> {
         // Open the device before taking the lock: in a forked child, opening it is an error.
         let device = GpuDevice::open(ordinal)?;
-        // Hold the lock while the GPU is probed, because other threads then wait for the result.
+        // Hold the lock while nvJPEG is probed, so that other threads wait for the result.
         let mut all = lock(&SHARED_GPUS);
         let serves =
             |known: &Arc<Self>| known.device.ordinal() == ordinal && (known.nvjpeg.is_some() || !with_nvjpeg);
@@ -75,8 +74,8 @@ impl SharedGpu {
             if all[at].abilities.failed().is_none() || !with_nvjpeg {
                 return Ok(all[at].clone());
             }
-            // The decoder that failed when it was probed may work now. So this loader probes again, and loaders that
-            // already have the GPU keep it as it is.
+            // A decoder that failed when it was probed may work now. So this loader probes again. Loaders that already
+            // use the GPU keep the old result.
             let known = all.swap_remove(at);
             lock(&known.decoders).idle.clear();
         }
@@ -95,13 +94,14 @@ impl SharedGpu {
         Ok(gpu)
     }
 
-    /// Makes all decoders of the GPU, for batches of about `batch` images, and the backends that a decoder still lacks.
+    /// Makes all decoders of the GPU, for batches of about `batch` images. Adds those of the `backends` that existing
+    /// decoders lack.
     ///
     /// # Errors
     /// The error of the first decoder that could not be made. It is made later, when a lane needs it.
     pub(crate) fn prepare(self: &Arc<Self>, backends: &[NvJpegBackend], batch: usize) -> Result<()> {
-        // If two threads each held some decoders, they would wait for each other. A lane holds at most one decoder and
-        // then waits for no other.
+        // Two threads that each held some decoders would wait for each other. A lane holds at most one decoder, and
+        // never waits for a second.
         let _alone = lock(&self.gathering);
         let is_complete =
             |decoders: &DecoderPool| backends.iter().all(|&backend| decoders.complete[backend as usize]);
@@ -124,9 +124,8 @@ impl SharedGpu {
         outcome
     }
 
-    /// Borrows a decoder, for batches of about `batch` images. If other lanes hold all decoders, waits until one has
-    /// processed its sub-batch. That includes the GPU's work, and the wait for the former readers of the batch's
-    /// memory.
+    /// Borrows a decoder, for batches of about `batch` images. If other lanes hold all decoders, waits until a lane has
+    /// finished its sub-batch, including the GPU's work and the wait for the former readers of the batch's memory.
     ///
     /// # Errors
     /// The errors of [`NvJpegDecoder::new`].
@@ -151,8 +150,6 @@ impl SharedGpu {
 }
 
 impl BorrowedDecoder {
-    /// Returns the decoder itself.
-    ///
     /// # Errors
     /// [`Error::Internal`] if the decoder was given back.
     pub(crate) fn get(&mut self) -> Result<&mut NvJpegDecoder> {
@@ -164,7 +161,7 @@ impl BorrowedDecoder {
     /// Gives the decoder back. Its queued work must be done.
     ///
     /// # Errors
-    /// [`Error::Gpu`] if the GPU has failed; then the decoder is destroyed.
+    /// [`Error::Gpu`] if the GPU has failed; the decoder is then destroyed.
     pub(crate) fn give_back(mut self) -> Result<()> {
         self.get()?.recycle()?;
         lock(&self.gpu.decoders).idle.extend(self.decoder.take());
@@ -174,7 +171,7 @@ impl BorrowedDecoder {
 
 impl Drop for BorrowedDecoder {
     fn drop(&mut self) {
-        // Destroy a decoder that was not given back before another one is made in its place.
+        // Destroy a lost decoder before another decoder is made in its place.
         let is_lost = self.decoder.take().is_some();
         let mut decoders = lock(&self.gpu.decoders);
         decoders.borrowed -= 1;

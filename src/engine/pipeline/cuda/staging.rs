@@ -1,4 +1,4 @@
-//! The staging buffers of a lane: its own page-locked memory for tables, and for planes if no slot is free.
+//! The page-locked staging buffers of a lane, for tables, and for planes if no slot is free.
 
 use super::GpuStage;
 use super::check::WriteCheck;
@@ -9,16 +9,15 @@ use pixels::augment::cuda::LaneMemory;
 use pixels::decode::cuda::LaunchTables;
 use pixels::gpu::{GpuDevice, InFlight, PinnedBuffer, PinnedSlice, Registration};
 
-/// The smallest buffer for planes, in bytes. It has space for a dozen images of usual size, so that few chunks are cut
-/// short.
+/// Minimum size in bytes of the buffer for planes. It has space for a dozen images of usual size, so that few chunks
+/// are cut short.
 const MIN_PLANES: usize = 4 << 20;
 
-/// The staging buffers of one lane.
 pub(crate) struct LaneStaging {
     device: GpuDevice,
-    /// Staging buffers for tables. They belong to this lane alone, so that no other lane can use them up.
+    /// Staging buffers for tables. Each lane has its own, so that other lanes cannot use them up.
     tables: Registration,
-    /// Staging buffers for planes if no slot is free; made when slots run out for the first time.
+    /// Staging buffers for planes, made when slots run out for the first time.
     planes: Option<Registration>,
 }
 
@@ -38,14 +37,14 @@ impl LaneStaging {
         Ok(Self { device: stage.device.clone(), tables, planes: None })
     }
 
-    /// Takes page-locked memory for the counts of `images` images.
     pub(crate) fn counts(&self, images: usize) -> Result<PinnedBuffer> {
         self.tables
             .buffer(WriteCheck::bytes(images))
             .ok_or_else(|| Error::Internal("no page-locked memory for counts".into()))
     }
 
-    /// Takes a staging buffer for a table. Queued work of this lane holds its buffers until it is done.
+    /// Takes a staging buffer for a table. If no buffer is free, waits for this lane's queued work, which holds its
+    /// buffers until it is done.
     pub(crate) fn table(&mut self, bytes: usize, flight: &mut InFlight) -> Result<Slot> {
         if let Some(slot) = self.tables.slots().try_take(bytes) {
             return Ok(slot);
@@ -55,32 +54,31 @@ impl LaneStaging {
         if let Some(slot) = self.tables.slots().try_take(bytes) {
             return Ok(slot);
         }
-        // Programs may be longer than usual. The old memory is freed when its last user is done.
+        // Tables are too large only if their programs are longer than usual. The old memory is freed when its last user
+        // is done.
         let room = 2 * (bytes.next_power_of_two() + 2 * PAGE);
         self.tables = Registration::new(&self.device, &SlotPool::new(room)?)?;
         let slot = self.tables.slots().try_take(bytes);
         slot.ok_or_else(|| Error::Internal(format!("no {bytes} bytes of page-locked memory for a table")))
     }
 
-    /// Turns the staging buffer of a table into memory that the device can copy from.
     pub(crate) fn pin(&self, table: Slot) -> Result<PinnedSlice> {
         self.tables.pin(table)
     }
 
-    /// Returns the staging buffers for planes, if they exist.
     pub(crate) fn planes(&self) -> Option<&Registration> {
         self.planes.as_ref()
     }
 
-    /// Makes sure that the lane's own page-locked memory has space for the planes of a sample of `images` images, with
-    /// `bytes` bytes in total. Do not wait for slots instead: other batches may hold the slots, and waiting for these
-    /// batches can be a deadlock.
+    /// Makes sure that the lane's staging buffers for planes have space for a sample of `images` images with `bytes`
+    /// bytes in total. Do not wait for slots instead: other batches may hold the slots, and waiting for these batches
+    /// can be a deadlock.
     ///
     /// # Errors
     /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory.
     pub(crate) fn reserve(&mut self, images: usize, bytes: u64) -> Result<()> {
         let room = bytes as usize + 2 * images * PAGE;
-        // Keep staging buffers that are in use, because their images still wait to be checked.
+        // Do not reuse buffers that are in use: their images still wait to be checked.
         let serves = |planes: &Registration| {
             let slots = planes.slots();
             slots.usage().in_use == 0 && slots.largest() >= room

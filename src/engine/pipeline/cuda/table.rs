@@ -1,5 +1,5 @@
-//! The table that kernels read for a chunk: an entry for each view of each image, followed by the programs of those
-//! views that have programs. A program encodes the operations on an image's pixels as words. The table is written in
+//! The table that kernels read for a chunk: an entry for each view of each image, followed by the views' programs. A
+//! program encodes the operations on an image's pixels as words; not all views have one. The table is written in
 //! page-locked memory and copied in one piece.
 
 use super::GpuStage;
@@ -10,16 +10,14 @@ use base::error::Result;
 use pixels::augment::cuda::{ImageParams, MixGroupParams, Programs, ProgramsAt};
 use pixels::gpu::{DeviceBuffer, InFlight};
 
-/// The table of a lane in device memory.
 pub(super) struct LaneTable {
     device: DeviceBuffer,
     programs: Programs,
-    /// The number of bytes of a view's entries.
     view_bytes: usize,
 }
 
 impl LaneTable {
-    /// Makes a table in the memory `device`. When that is too small, larger memory replaces it.
+    /// Makes a table in the memory `device`. If a chunk needs a larger table, other memory replaces `device`.
     pub(super) fn new(device: DeviceBuffer) -> Self {
         Self { device, programs: Programs::default(), view_bytes: 0 }
     }
@@ -59,14 +57,14 @@ impl LaneTable {
         self.programs.write(programs);
         let from = staging.pin(slot)?.part(0..bytes)?;
         if self.device.bytes() < bytes {
-            // Free the old table in the stream's order. Long programs are rare, so a little extra space is enough.
+            // The old table is freed in the stream's order. Long programs are rare, so a little extra space is enough.
             self.device = stage.memory.allocate(flight.stream(), bytes + bytes / 4)?;
         }
         flight.copy_to_device(self.device.range(0, bytes)?, &from)
     }
 
     /// Queues the copy of a table of mixing groups to the device, and returns the table's address there. The copy
-    /// overwrites the table of the images. All earlier work on the stream has read that table when the copy runs.
+    /// overwrites the table of the images, which all earlier work on the stream has read by then.
     pub(super) fn write_mix_groups(
         &mut self,
         staging: &mut LaneStaging,
@@ -83,13 +81,12 @@ impl LaneTable {
         Ok(self.device.ptr())
     }
 
-    /// Returns the address of the entries of view number `view`.
     pub(super) fn entries(&self, view: usize) -> u64 {
         self.device.ptr() + (view * self.view_bytes) as u64
     }
 
-    /// Returns the programs of view number `view`; `None` if its images have no programs. `views` is the number of all
-    /// views.
+    /// Returns the programs of the view with the index `view`; `None` if its images have no programs. `views` is the
+    /// number of all views.
     pub(super) fn programs(&self, view: usize, views: usize) -> Option<ProgramsAt> {
         self.programs.of_view(view, self.entries(views))
     }

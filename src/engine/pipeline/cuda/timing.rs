@@ -10,18 +10,19 @@ use pixels::gpu::{Event, GpuDevice, Stream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// CUDA returns times between events as 32-bit floats. Up to this time they are exact to some microseconds.
+/// Maximum time between two events that is exact to some microseconds: CUDA returns such times as 32-bit floats.
 const NEAR: Duration = Duration::from_secs(60);
 
-/// The time from which other times are measured.
+/// An event from which the times of other events are measured.
 pub(crate) struct TimeOrigin {
     event: Event,
-    /// The time since the first origin, which is set when the stage is opened.
+    /// The time of the event, counted from the first origin of the stage.
     at: Duration,
 }
 
 impl TimeOrigin {
-    /// Makes an origin of the current time on `stream`. Its time is measured from `other`; without `other` it is 0.
+    /// Makes an origin at the current time on `stream`. Its time is measured from the origin `other`; without `other`
+    /// it is 0.
     ///
     /// # Errors
     /// [`Error::Gpu`].
@@ -33,37 +34,32 @@ impl TimeOrigin {
         Ok(Self { event, at })
     }
 
-    /// Returns the time at which the event `mark` completed.
     fn moment(&self, mark: &Event) -> Result<Duration> {
         Ok(self.at + mark.since(&self.event)?)
     }
 }
 
-/// The events of one lane. They are read when the work between them is done.
 pub(crate) struct Timing {
     device: GpuDevice,
-    /// The origin of this lane's times.
     origin: Arc<TimeOrigin>,
     events: Vec<ChunkEvents>,
     used: usize,
     log: TraceLane,
 }
 
-/// The events around the steps of the work for one chunk of a sub-batch.
 pub(crate) struct ChunkEvents {
     begin: Event,
-    /// Completes when the planes and tables are on the device.
     copied: Event,
-    /// Events around the decoding engine's work on its own stream. The time between them begins when the host has
+    /// Begin and end of the decoding engine's work on its own stream. The time between them begins when the host has
     /// prepared the work, and includes the pauses between the engine's calls.
     pub engine: [Event; 2],
-    /// Events around the work of the kernels that decode large batches.
+    /// Begin and end of the work of nvJPEG's kernels that decode large batches.
     pub batched: [Event; 2],
-    /// Completes when the kernels have decoded all their planes.
+    /// Completes when all kernels have decoded their planes.
     decoded: Event,
     done: Event,
-    /// The numbers of images that the engine and the batched kernels decoded; 0 if a call failed, because its time then
-    /// does not show how fast images are decoded.
+    /// The numbers of images that the engine and the batched kernels decoded. 0 if a call failed, because its time does
+    /// not show how fast images are decoded.
     pub on_engine: usize,
     pub on_batched: usize,
 }
@@ -83,32 +79,30 @@ impl ChunkEvents {
         })
     }
 
-    /// Records that the work begins on `stream`, and makes the work of the `engine` begin after that.
+    /// Records the begin of the work on `stream`, and makes the work on the stream `engine` begin after that.
     pub(crate) fn begin(&mut self, stream: &Stream, engine: &Stream) -> Result<()> {
         (self.on_engine, self.on_batched) = (0, 0);
         self.begin.record(stream)?;
         engine.wait(&self.begin)
     }
 
-    /// Records that all copies are queued.
     pub(crate) fn copied(&self, stream: &Stream) -> Result<()> {
         self.copied.record(stream)
     }
 
-    /// Records that the engine's work is queued. Call this at once: later, the engine's time would include the time in
-    /// which the host queues the kernels' work, and an idle engine would look busy.
+    /// Records that the engine's work is queued. Call this at once: after the host has queued the kernels' work, the
+    /// engine's time would include that work, and an idle engine would look busy.
     pub(crate) fn engine_queued(&self, engine: &Stream) -> Result<()> {
         self.engine[1].record(engine)
     }
 
-    /// Records that all decoding is queued, and makes `stream` wait for the engine's work, too.
+    /// Records that all decoding is queued, and makes `stream` wait for the decoding engine's work.
     pub(crate) fn decoded(&self, stream: &Stream) -> Result<()> {
-        // The kernels' work ends here, before the wait for the engine.
+        // Record the end of the kernels' work before the wait for the engine.
         self.decoded.record(stream)?;
         stream.wait(&self.engine[1])
     }
 
-    /// Records that everything is queued.
     pub(crate) fn done(&self, stream: &Stream) -> Result<()> {
         self.done.record(stream)
     }
@@ -119,7 +113,6 @@ impl Timing {
         Self { device: device.clone(), origin, events: Vec::new(), used: 0, log }
     }
 
-    /// Returns the events for the next chunk.
     pub(crate) fn next(&mut self) -> Result<&mut ChunkEvents> {
         if self.used == self.events.len() {
             self.events.push(ChunkEvents::new(&self.device)?);
@@ -136,7 +129,7 @@ impl Timing {
         &mut self.events[self.used - 1]
     }
 
-    /// Adds the times of the completed work to the counters. `stream` must be idle.
+    /// Adds the times of the completed work to the counters of `run`. All work on `stream` must be done.
     pub(crate) fn collect(&mut self, run: &EpochRun, balancer: &LoadBalancer, stream: &Stream) -> Result<()> {
         let finished_at = Instant::now();
         let mut chunk_times = Vec::new();
@@ -174,8 +167,8 @@ impl Timing {
         Ok(())
     }
 
-    /// Logs the steps of a sub-batch. Its last step has ended just now, at `finished_at` on the host's clock. This
-    /// relates the times of the device to the host's clock.
+    /// Logs the steps of a sub-batch for the trace. The last step has ended at `finished_at` on the host's clock, which
+    /// relates the times of the device to that clock.
     fn log(&mut self, epoch: u64, chunk_times: &[GpuTimes], finished_at: Instant) {
         let end = chunk_times.last().map_or(Duration::ZERO, |times| times.done);
         let work = StageWork { epoch: Some(epoch), ..StageWork::default() };

@@ -27,26 +27,22 @@ use pixels::decode::{Backend, ColorModel, PlanesLayout};
 use pixels::gpu::Registration;
 use std::collections::VecDeque;
 
-/// Receives prepared samples on a lane, and finds a decoder for each image.
+/// Receives prepared samples on a lane (a thread with its own CUDA stream), and chooses a decoder for each image.
 pub(crate) struct LaneReceiver<'a> {
     context: &'a SampleContext,
     stage: &'a GpuStage,
     cpu: CpuDecoder,
     originals: OriginalFiles,
-    /// The lane's own staging buffers.
     pub staging: LaneStaging,
 }
 
 impl<'a> LaneReceiver<'a> {
-    /// # Errors
-    /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory.
     pub(crate) fn new(context: &'a SampleContext, stage: &'a GpuStage) -> Result<Self> {
         let staging = LaneStaging::new(context, stage)?;
         let originals = OriginalFiles::default();
         Ok(Self { context, stage, cpu: CpuDecoder::new(context), originals, staging })
     }
 
-    /// Receives a sample that a worker has prepared, and handles its failure if it failed.
     pub(crate) fn receive(&self, item: PreparedSample) -> LaneSample {
         let PreparedSample { place, ticket, pixels } = item;
         let images = PerImage::one(LaneImage::Done);
@@ -73,7 +69,7 @@ impl<'a> LaneReceiver<'a> {
                         None if self.stage.cpu_may_decode => {
                             Ok(LaneImage::ForCpu { bytes, drawn, is_reported_damaged: false })
                         }
-                        // A lane's decoder has refused the image after the worker prepared it.
+                        // The GPU's decoders refused the image after the worker had prepared it.
                         None => Err(self.context.of_image(image, undecodable(self.stage, &bytes, id))),
                     }
                 }
@@ -82,7 +78,7 @@ impl<'a> LaneReceiver<'a> {
         match received {
             Ok(images) => work.images = images,
             Err(error) => {
-                // The sample keeps its number of images, but nothing is left to do for them.
+                // `fail_sample` sets every image of the sample, so the sample must keep its number of images.
                 let count = self.context.config.images.list().len();
                 work.images = PerImage::new(count, |_| LaneImage::Done);
                 self.fail_sample(&mut work, error);
@@ -91,8 +87,8 @@ impl<'a> LaneReceiver<'a> {
         work
     }
 
-    /// Leaves images to the batched kernels only if there are enough images for a call. Otherwise each image goes to
-    /// its next decoder.
+    /// Passes the images that nvJPEG's batched kernels would decode to their next decoders, if they are too few for one
+    /// call of these kernels.
     pub(crate) fn fill_calls(&self, todo: &mut VecDeque<LaneSample>) {
         let stage = self.stage;
         for color in [ColorModel::YCbCr, ColorModel::Gray] {
@@ -113,7 +109,6 @@ impl<'a> LaneReceiver<'a> {
                     match stage.backend_after(NvJpegBackend::CudaBatched, header, id) {
                         Some(next) => *backend = next,
                         None if stage.cpu_may_decode => image.pass_to_cpu(),
-                        // No other decoder may decode the image.
                         None => {}
                     }
                 }
@@ -121,9 +116,8 @@ impl<'a> LaneReceiver<'a> {
         }
     }
 
-    /// Decodes on the CPU the images that only the CPU can decode, and the substitute for a failed sample. Call this
-    /// only when it is the sample's turn: the planes do not count against a memory limit, so only one sample at a time
-    /// may hold planes.
+    /// Decodes on the CPU the images that only the CPU can decode, and the substitute of a failed sample. The decoded
+    /// planes do not count against a memory limit, so call this for one sample at a time, when it is next in order.
     pub(crate) fn decode_on_cpu(&mut self, run: &EpochRun, work: &mut LaneSample) {
         for image in 0..work.images.len() {
             let draw = work.draw;
@@ -131,7 +125,8 @@ impl<'a> LaneReceiver<'a> {
                 LaneImage::ForCpu { bytes, drawn, is_reported_damaged } => {
                     let views = ViewsFrom::Header(drawn.clone());
                     let decoded = self.decode(run, SampleImage { image, draw, bytes, parts: None, views });
-                    // The CPU's decoder has read the same rows by the same rules, and found no damage.
+                    // The CPU's decoder of packed and indexed images read the same rows by the same rules as the GPU's
+                    // kernel, and found no damage.
                     let of_rows = matches!(self.cpu.decoded_by, Some(Backend::Packed | Backend::Indexed));
                     if *is_reported_damaged && decoded.is_ok() && of_rows {
                         notify::damage_unconfirmed(self.context, draw.sample);
@@ -160,8 +155,6 @@ impl<'a> LaneReceiver<'a> {
         }
     }
 
-    /// Reads and decodes an image that is stored apart from the rest of its sample. `stamp` is the stamp of the shard
-    /// when the sample was read.
     fn read(
         &mut self,
         run: &EpochRun,
@@ -171,7 +164,7 @@ impl<'a> LaneReceiver<'a> {
         drawn: Option<DrawnViews>,
     ) -> Result<DrawnViews> {
         let field = &self.context.config.fields.list[self.context.config.images.list()[image].field];
-        // The bytes that were read for the sample contain nothing of this image.
+        // Pass no record: the bytes that were read for the sample do not contain this image.
         let bytes = field_bytes(run, field, draw.sample, &[])?;
         let bytes = bytes.ok_or_else(|| {
             Error::Internal(format!("the member {:?} existed and is missing now", field.name))
@@ -185,11 +178,8 @@ impl<'a> LaneReceiver<'a> {
         self.decode(run, SampleImage { image, draw, bytes: &bytes, parts: None, views })
     }
 
-    /// Copies planes that the CPU decoded to staging buffers: the planes of all images of a sample, or none. Returns
-    /// false if too few buffers are free. Some become free when this lane's queued work is done.
-    ///
-    /// # Errors
-    /// [`Error::Internal`].
+    /// Copies the planes that the CPU decoded for a sample to staging buffers. Returns false, and copies nothing, if
+    /// too few buffers are free. Buffers become free when the queued work of this lane is done.
     pub(crate) fn stage(&mut self, work: &mut LaneSample) -> Result<bool> {
         let images = work.images.iter().filter_map(|image| match image {
             LaneImage::Decoded { planes, .. } => Some(PlanesLayout::staged(planes)),
@@ -213,7 +203,7 @@ impl<'a> LaneReceiver<'a> {
         Ok(true)
     }
 
-    /// Passes image number `number` to the next decoder, after its decoder failed with `error`.
+    /// Passes an image to its next decoder, after its current decoder failed with `error`.
     pub(crate) fn demote(&self, work: &mut LaneSample, number: usize, error: Error) {
         let id = work.id(number);
         let image = work.images.get_mut(number);
@@ -224,7 +214,7 @@ impl<'a> LaneReceiver<'a> {
                 notify::refused(self.context, *backend, id.sample, why);
             }
             Error::Decode(_) => {}
-            // The file is not the cause, and may be decoded the next time.
+            // The error does not come from the file, so this decoder may succeed the next time.
             error => notify::failing(self.context, *backend, id.sample, error),
         }
         match self.stage.backend_after(*backend, header, id) {
@@ -236,7 +226,8 @@ impl<'a> LaneReceiver<'a> {
         }
     }
 
-    /// Returns whether each image of a sample that the GPU decoded was written, according to the image's `finding`.
+    /// Returns whether the GPU's decoders have written all images of a sample. `finding` returns the result of the
+    /// check of one image.
     pub(crate) fn accept(
         &self,
         run: &EpochRun,
@@ -260,12 +251,12 @@ impl<'a> LaneReceiver<'a> {
         is_there
     }
 
-    /// Returns whether the decoder of an image has written it. If not, the next decoder gets the image. If the finding
-    /// is unverified, or there is no other decoder, the same decoder gets the image once more.
+    /// Returns whether the GPU's decoder has written an image. If not, the next decoder gets the image. If the check is
+    /// inconclusive, or there is no other decoder, the same decoder gets the image once more.
     fn accept_image(&self, run: &EpochRun, work: &mut LaneSample, number: usize, finding: Finding) -> bool {
         let id = work.id(number);
         let LaneImage::Encoded { header, backend, tried_again, .. } = work.images.get_mut(number) else {
-            // If another image made the sample fail, nothing is left to do.
+            // Foreload's own kernels decode the image, or another image has already made the sample fail.
             let is_own = matches!(work.images.get_mut(number), LaneImage::Own { .. });
             return finding != Finding::Damaged || is_own && self.leave_damaged(run, work, number);
         };
@@ -274,7 +265,8 @@ impl<'a> LaneReceiver<'a> {
             return true;
         }
         run.counters.count_decoded_again();
-        // No image looks like both poisons, so a second unverified finding means that the image was not written.
+        // The output is filled with another poison pattern before the second attempt. No image looks like both
+        // patterns, so a second unverified finding means that the image was not written.
         let unverified = finding == Finding::Unverified && !*tried_again;
         if !unverified {
             notify::unwritten_image(self.context, backend, id.sample);
@@ -290,8 +282,8 @@ impl<'a> LaneReceiver<'a> {
         false
     }
 
-    /// Passes an image with damaged rows to the CPU, which reports what is wrong with it. Returns false, because there
-    /// is no usable image yet.
+    /// Passes an image with damaged rows to the CPU's decoder, which reports the damage, or fails the sample if the CPU
+    /// may not decode. Always returns false, because there is no usable image yet.
     fn leave_damaged(&self, run: &EpochRun, work: &mut LaneSample, number: usize) -> bool {
         run.counters.count_decoded_again();
         match self.stage.cpu_may_decode {
@@ -323,7 +315,6 @@ impl<'a> LaneReceiver<'a> {
         Err(self.context.sample_error(work.draw.sample, no_room(&self.stage.pools, needed)))
     }
 
-    /// Handles a failed sample as [`OnError`] says.
     fn fail_sample(&self, work: &mut LaneSample, error: Error) {
         match note_failure(self.context, work.draw.sample, error, &mut work.ticket) {
             OnError::Raise => work.images.set_all(|| LaneImage::Done),
@@ -335,7 +326,6 @@ impl<'a> LaneReceiver<'a> {
         }
     }
 
-    /// Makes the images of the substitute of a failed sample, and fills the other fields of its place.
     fn substitute(
         &mut self,
         run: &EpochRun,
@@ -383,13 +373,11 @@ impl<'a> LaneReceiver<'a> {
         drawn.map_err(|error| self.context.of_image(image, error))
     }
 
-    /// Moves the planes that were just decoded into an image.
     fn decoded(&mut self, drawn: DrawnViews) -> LaneImage {
         LaneImage::Decoded { planes: Box::new(std::mem::take(&mut self.cpu.planes)), drawn }
     }
 }
 
-/// The error of an image in which a kernel finds damaged rows, if the CPU may not decode it.
 const DAMAGED_ROWS: &str = "a row of MCUs is damaged: set cpu_decode=\"fallback\" to see which one";
 
 fn no_room(pools: &DevicePools, needed: u64) -> Error {

@@ -7,7 +7,6 @@ use crate::pipeline::{cpu::CpuDecoder, mixing::MixGroups, run::EpochRun, stopwat
 use base::error::Result;
 use std::sync::Arc;
 
-/// Opens batches in host memory.
 pub(crate) struct HostOpener;
 
 impl BatchOpener for HostOpener {
@@ -16,7 +15,7 @@ impl BatchOpener for HostOpener {
     fn begin(&mut self, run: &Arc<EpochRun>, step: u64, len: u32) -> Result<Option<Vec<HostPlace>>> {
         let sink: Arc<dyn Sink> = run.inbox.clone();
         let Some((closer, tickets)) = run.batches.begin(step, len, &sink)? else { return Ok(None) };
-        // Close the batch at once: it is complete as soon as its last place is filled.
+        // Close the batch at once: all its places exist, and it is complete when the last of them is filled.
         closer.close();
         let mix_groups = run.mix_keys.is_some().then(|| Arc::new(MixGroups::new(len)));
         Ok(Some(
@@ -25,7 +24,6 @@ impl BatchOpener for HostOpener {
     }
 }
 
-/// Fills places in host memory.
 pub(crate) struct HostFiller {
     pub decoder: CpuDecoder,
     pub maker: SampleMaker,

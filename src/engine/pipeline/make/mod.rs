@@ -16,29 +16,24 @@ use store::io::Filled;
 /// A place of a batch that must be filled from its sample's bytes.
 pub(crate) struct OpenPlace<P> {
     pub entry: BatchEntry,
-    /// The step of the place's batch.
     pub step: u64,
-    /// The place in the form that the filler needs.
     pub place: P,
 }
 
-/// A place with its sample's bytes, or with the error of reading them.
 pub(crate) struct PlaceJob<P> {
     pub run: Arc<EpochRun>,
     pub open: OpenPlace<P>,
     pub bytes: Result<Filled>,
 }
 
-/// Opens batches, on the reading thread.
 pub(crate) trait BatchOpener: Send + 'static {
-    /// A place in the form that the filler needs.
+    /// Everything that the filler needs to fill one place.
     type Place: Send + 'static;
 
     /// How long the reading thread waits for a slot before it calls [`BatchOpener::release_slots`]; `None` if slots
     /// become free without this call.
     const SLOT_WAIT: Option<Duration> = None;
 
-    /// Prepares the reading thread.
     fn attach_thread(&self) {}
 
     /// Opens the batch of `step` and its `len` places, in order. Returns `None` while no buffer is free for the batch.
@@ -51,8 +46,6 @@ pub(crate) trait BatchOpener: Send + 'static {
     fn release_slots(&mut self) {}
 }
 
-/// Fills places from the bytes of their samples. Each worker has one.
 pub(crate) trait PlaceFiller<P> {
-    /// Fills a place, or handles the failure of its sample.
     fn fill(&mut self, job: PlaceJob<P>, stopwatch: &mut Stopwatch);
 }

@@ -20,14 +20,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use store::tier::form_of_record;
 
-/// A place of a batch in host memory.
 pub(crate) struct HostPlace {
     pub ticket: Ticket,
-    /// The mixing groups of the batch; `None` if nothing is mixed.
     pub mix_groups: Option<Arc<MixGroups>>,
 }
 
-/// A place of a batch, with everything that is needed to fill it.
 struct PlaceTools<'a> {
     run: &'a EpochRun,
     ticket: &'a mut Ticket,
@@ -35,12 +32,9 @@ struct PlaceTools<'a> {
     stopwatch: &'a mut Stopwatch,
 }
 
-/// Makes samples.
 pub(crate) struct SampleMaker {
-    /// The renderers, one for each image recipe.
     renderers: Vec<Renderer>,
     originals: OriginalFiles,
-    /// The sizes and the drawn views of the current sample's images.
     geometries: Vec<Option<ImageGeometry>>,
 }
 
@@ -57,7 +51,6 @@ impl SampleMaker {
         }
     }
 
-    /// Fills a place from its sample's bytes, and finishes it.
     pub(crate) fn work(
         &mut self,
         run: &EpochRun,
@@ -87,7 +80,8 @@ impl SampleMaker {
         }
     }
 
-    /// Fills the place of a failed sample. Returns the draw that the place holds now, and whether its sample is valid.
+    /// Fills the place of a failed sample. Returns the draw that the place holds now, and whether the place holds a
+    /// valid sample.
     fn fill_failed(
         &mut self,
         instead: OnError,
@@ -117,7 +111,6 @@ impl SampleMaker {
         }
     }
 
-    /// Fills the sample's place in the batch from its bytes.
     fn fill(&mut self, draw: Draw, bytes: Encoded, to: &mut PlaceTools<'_>) -> Result<()> {
         let (run, index) = (to.run, &to.run.context.index);
         if run.context.config.decoded {
@@ -144,7 +137,6 @@ impl SampleMaker {
         Ok(())
     }
 
-    /// Makes all fields of a sample.
     fn make(&mut self, draw: Draw, record: &Encoded, to: &mut PlaceTools<'_>) -> Result<()> {
         let context = &to.run.context;
         self.geometries.clear();
@@ -155,7 +147,6 @@ impl SampleMaker {
         fill_fields(to.run, draw.sample, record, &self.geometries, &mut self.originals, to.ticket)
     }
 
-    /// Makes image number `image` and returns its size and views; `None` if the sample does not have this image.
     fn make_image(
         &mut self,
         image: usize,

@@ -14,7 +14,6 @@ use data::schedule::RepeatSpread;
 use data::state::{OrderIdentity, State};
 use store::tier::RankPlace;
 
-/// A run plan: the batches of one run of the threads.
 pub(crate) trait RunPlan: Send + Sync {
     /// Returns the number of steps; `u64::MAX` until the end is known.
     fn steps(&self) -> u64;
@@ -30,17 +29,14 @@ pub(crate) trait RunPlan: Send + Sync {
     /// The errors that end a stream.
     fn next(&self, step: u64) -> Result<NextBatch>;
 
-    /// Returns the number of samples of a step.
     fn batch_len(&self, step: u64) -> u32;
 
-    /// Returns the number of places in one step on all ranks together.
     fn global_batch(&self) -> u64;
 
-    /// Returns this rank and the number of ranks.
     fn place(&self) -> RankPlace;
 
-    /// Returns the map from places to positions by which places with the same sample are brought together, so that the
-    /// sample is read once. `None` if no sample repeats.
+    /// Returns a map from places to positions that brings the places with the same sample together, so that the sample
+    /// is read once. `None` if no sample repeats.
     fn repeats(&self) -> Option<RepeatSpread> {
         None
     }
@@ -52,7 +48,7 @@ pub(crate) trait RunPlan: Send + Sync {
     /// [`base::error::Error::Dataset`] if there is no such sample.
     fn substitute(&self, index: &DatasetIndex, position: u64, stream: &mut RandomStream) -> Result<u64>;
 
-    /// Records that the samples `failed` failed, and that their batch is therefore not delivered.
+    /// Records that the samples `failed` failed, so that their batch is not delivered.
     ///
     /// # Errors
     /// The errors of [`::stream::SampleStream::give_up`].

@@ -9,10 +9,8 @@ use data::state::{OrderIdentity, State};
 use std::sync::Arc;
 use store::tier::RankPlace;
 
-/// One iteration over a stream.
 pub(crate) struct StreamRunPlan {
     pub stream: Arc<SampleStream>,
-    /// The index of the iteration.
     pub iteration: u64,
     pub global_batch: u64,
     pub place: RankPlace,

@@ -26,7 +26,6 @@ impl Scene {
         Self::of(STEPS, policy, consumers)
     }
 
-    /// A scene with epochs of `steps` steps.
     fn of(steps: u64, policy: SharingPolicy, consumers: u32) -> Self {
         let start = Instant::now();
         let gathering = (consumers, start + Duration::from_millis(1000));
@@ -44,7 +43,6 @@ impl Scene {
         self.ask_for_new(id, at, 0);
     }
 
-    /// Asks for a batch of samples not read before `not_before`.
     fn ask_for_new(&mut self, id: ConsumerId, at: BatchPosition, not_before: u64) {
         self.window.ask(id, at, self.start + Duration::from_millis(not_before), self.instant());
         self.act();
@@ -95,7 +93,7 @@ fn each_batch_is_made_once_for_all() {
     let mut once = scene.made.clone();
     once.dedup();
     assert_eq!(once, scene.made);
-    // One batch is made ahead, but none of an epoch that no consumer has begun.
+    // One batch is made ahead, but no batch of an epoch that no consumer has begun.
     assert_eq!(scene.made.len() as u64, 3 * STEPS);
     assert!(scene.refused.is_empty());
 }
@@ -190,7 +188,6 @@ fn the_window_goes_where_all_go() {
     let mut scene = Scene::with(&[1, 2]);
     scene.ask(1, at(0, 0));
     scene.ask(2, at(0, 0));
-    // Both consumers leave the epoch early.
     scene.ask(1, at(1, 0));
     scene.wait(200);
     assert_eq!(scene.leased.len(), 2);
@@ -384,7 +381,6 @@ fn the_window_goes_back_for_one_that_comes_while_others_stay_where_they_are() {
     let mut scene = Scene::of(4, SharingPolicy::Leave, 1);
     assert!(scene.window.join(1, at(0, 0)));
     (0..4).for_each(|step| scene.ask(1, at(0, step)));
-    // Only the first batch of the window is new enough for the second consumer.
     scene.wait(100);
     assert!(scene.window.join(2, at(0, 0)));
     scene.ask_for_new(2, at(0, 0), 0);

@@ -6,12 +6,14 @@ use super::params::OutputParams;
 use crate::gpu::{Arg, Function, GpuDevice, Module, Stream};
 use base::error::Result;
 
-/// The largest number of threads of a block, and of columns of a tile.
+/// The maximum number of threads of a block, and of columns of a tile (the part of an image that a block makes).
 pub(super) const MAX_THREADS: u32 = 256;
-/// The maximum number of rows of a tile, and of rows that a block finishes at a time (a step).
+/// The maximum number of rows of a tile.
 const MAX_ROWS: u32 = 64;
+/// The maximum number of rows that a block finishes at a time.
 const MAX_STEP_ROWS: u32 = 16;
-/// The bytes of a block's dynamic shared memory. Every device grants more by default, and the largest tile needs 28 KB.
+/// The size of a block's dynamic shared memory, in bytes. Every device grants more by default, and the largest tile
+/// needs 28 KB.
 const SHARED_BYTES: u32 = 40 << 10;
 /// The approximate number of blocks that a multiprocessor runs at a time.
 const RESIDENT: u32 = 3;
@@ -22,9 +24,9 @@ const MAX_IMAGES: u32 = 65_535;
 /// The shape of a launch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Launch {
-    /// The blocks of the grid: tiles of an image along x, images along y.
+    /// The number of blocks of the grid: in x the tiles of an image, in y the images.
     pub grid: [u32; 3],
-    /// The threads of a block.
+    /// The number of threads of a block, in x, y and z.
     pub block: [u32; 3],
     /// The kernel's last argument.
     pub params: OutputParams,

@@ -6,8 +6,9 @@ use super::params::OutputParams;
 use crate::gpu::{Arg, Function, Stream};
 use base::error::Result;
 
-/// The name of the kernel, and the approximate number of elements that each thread mixes.
+/// The name of the kernel.
 pub(super) const MIX: &str = "foreload_mix";
+/// The approximate number of elements that each thread mixes.
 const ELEMENTS: u32 = 8;
 
 /// The entry of one mixing group in the table that a launch reads from device memory: `RingParams` in `cuda/mix.cuh`.
@@ -23,7 +24,7 @@ pub struct MixGroupParams {
 }
 
 impl MixGroupParams {
-    /// The bytes of an entry.
+    /// The size of an entry in bytes.
     pub const BYTES: usize = size_of::<Self>();
 
     /// Makes the entry of a group. `images` has the places of the group's images in their batch.

@@ -23,7 +23,6 @@ struct PlaneParams {
     like: u32,
 }
 
-/// One axis of a view.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 struct AxisParams {
@@ -57,13 +56,13 @@ pub struct ImageParams {
 pub struct OutputParams {
     /// The distance from one image to the next, in bytes.
     pub image_bytes: u64,
-    /// The columns of an image.
+    /// The number of columns of an image.
     pub width: u32,
-    /// The rows of an image.
+    /// The number of rows of an image.
     pub height: u32,
-    /// The element type: f32, f16, bf16, u8.
+    /// The element type: 0 is f32, 1 is f16, 2 is bf16, 3 is u8.
     pub dtype: u32,
-    /// The order of dimensions: NCHW, NHWC.
+    /// The order of dimensions: 0 is NCHW, 1 is NHWC.
     pub format: u32,
     /// The gain of each channel: output value = grey level · gain + offset.
     pub gain: [f32; 3],
@@ -71,9 +70,9 @@ pub struct OutputParams {
     pub offset: [f32; 3],
     /// The output value of each channel for pixels that show no image.
     pub fill: [f32; 3],
-    /// The columns of a block's tile: a multiple of 4, at most `threads_across`.
+    /// The number of columns of a block's tile: a multiple of 4, at most `threads_across`.
     pub tile_columns: u32,
-    /// The rows of a block's tile: at most 64 and at most the threads of a block.
+    /// The number of rows of a block's tile: at most 64, and at most the number of threads of a block.
     pub tile_rows: u32,
     /// The number of tiles side by side.
     pub tiles_across: u32,
@@ -81,7 +80,7 @@ pub struct OutputParams {
     pub threads_across: u32,
     /// The number of rows that a block finishes at a time. Each thread makes four columns of one row.
     pub step_rows: u32,
-    /// The bytes of dynamic shared memory.
+    /// The size of a block's dynamic shared memory, in bytes.
     pub shared_bytes: u32,
     /// Unused, always zero.
     pub unused: u32,
@@ -182,12 +181,13 @@ impl AxisParams {
 }
 
 impl ImageParams {
-    /// The bytes of an entry.
+    /// The size of an entry in bytes.
     pub const BYTES: usize = size_of::<Self>();
 
     /// Makes the entry of an image whose planes are at the device address `base`, arranged as in `layout`. The image's
-    /// `view` becomes `output`. The kernel reads samples in aligned words. So it reads up to three bytes before the
-    /// first sample and after the last sample. Allocations are aligned, so these bytes are always inside of one.
+    /// `view` becomes `output`. The kernel reads samples in aligned words, so it reads up to three bytes before the
+    /// first sample and after the last sample. Allocations are aligned, so these bytes are always inside of an
+    /// allocation.
     ///
     /// # Panics
     /// If the planes do not hold [`View::region`] and the samples that chroma upsampling reads around it.

@@ -18,15 +18,14 @@ use super::views::ProgramsAt;
 use base::error::{Error, Result};
 use std::mem::size_of;
 
-/// The bytes of an image's span, which locates its program. A span has the index of the first word, the index after the
-/// last word, and the number of level sets.
+/// The size of an image's span in bytes. A span locates the program of an image: the index of its first word, the index
+/// after its last word, and the number of level sets that it uses.
 pub(super) const SPAN_BYTES: usize = size_of::<[u32; 3]>();
 
 /// The maximum number of level sets that an operation uses at a time. A blur needs two sets between its passes. After
 /// an operation, only one of its sets remains in use.
 const SETS_OF_OPS: usize = 3;
 
-/// Returns the maximum number of level sets that images of `view` use.
 pub(super) fn max_sets(view: &RecipeView) -> usize {
     // The image and the results of the chains of AugMix are kept until they are mixed.
     SETS_OF_OPS + view.max_chains()
@@ -38,14 +37,13 @@ pub struct Programs {
     spans: Vec<[u32; 3]>,
     words: Vec<u32>,
     views: Vec<ViewPrograms>,
-    /// The level sets that the current image uses.
     sets: SetAllocator,
 }
 
-/// The properties that the programs of a view share.
 #[derive(Debug)]
 struct ViewPrograms {
-    /// Whether the pass writes grey levels. Then each image needs a program, which turns them into the finished image.
+    /// Whether the pass writes grey levels instead of finished images. Then each image needs a program that finishes
+    /// it.
     has_levels: bool,
     /// Whether any image has a program.
     is_needed: bool,
@@ -101,7 +99,7 @@ impl Programs {
         self.views.iter().any(|view| view.is_needed)
     }
 
-    /// Returns the bytes of all spans and words; 0 if no image has a program.
+    /// Returns the size in bytes of all spans and words; 0 if no image has a program.
     pub fn bytes(&self) -> usize {
         if self.is_needed() { self.spans.len() * SPAN_BYTES + 4 * self.words.len() } else { 0 }
     }
@@ -160,11 +158,9 @@ pub(in crate::augment) struct LevelSetRef {
     is_needed_later: bool,
 }
 
-/// Writes the program of one image.
 pub(in crate::augment) struct ProgramWriter<'a> {
     words: &'a mut Vec<u32>,
     sets: &'a mut SetAllocator,
-    /// The number of columns and the number of rows.
     pub(in crate::augment) size: (u32, u32),
 }
 
@@ -176,7 +172,6 @@ impl ProgramWriter<'_> {
         self.write(OpCode::Store, levels.set, levels.set, []);
     }
 
-    /// Writes operations on `levels`, and returns the level set of the result.
     fn operations(&mut self, ops: &[PixelOp], mut levels: LevelSetRef) -> LevelSetRef {
         let mut ops = ops.iter().peekable();
         while let Some(op) = ops.next() {
@@ -211,7 +206,6 @@ impl ProgramWriter<'_> {
         across: &[u16],
         down: &[u16],
     ) -> LevelSetRef {
-        // With a single weight along both axes, nothing changes.
         if across.len() == 1 && down.len() == 1 {
             return levels;
         }
@@ -266,7 +260,6 @@ impl ProgramWriter<'_> {
         LevelSetRef { set: to, is_needed_later: false }
     }
 
-    /// Writes an instruction that changes the finished image.
     fn erasure(&mut self, Erasure { rectangle, v }: &Erasure) {
         let rectangle = self.rectangle(rectangle).into_iter();
         match v {
@@ -288,7 +281,6 @@ impl ProgramWriter<'_> {
         [i, j, h.min(height - i), w.min(width - j)]
     }
 
-    /// Writes an instruction, and returns the level set of the result.
     pub(in crate::augment) fn instruction(
         &mut self,
         code: OpCode,

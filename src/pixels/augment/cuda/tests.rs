@@ -24,12 +24,10 @@ fn one<T: Clone>(random: &mut RandomStream, of: &[T]) -> T {
     of[random.below(of.len() as u64) as usize].clone()
 }
 
-/// Draws a number from `low` to `high`.
 fn between(random: &mut RandomStream, low: i32, high: i32) -> i32 {
     low + random.below((high - low + 1) as u64) as i32
 }
 
-/// Draws the distances in pixels by which an image moves along x and y: integers, or any numbers.
 fn moved(random: &mut RandomStream) -> [f64; 2] {
     [0; 2].map(|_| {
         let (whole, any) = (between(random, -20, 20).into(), random.uniform(-20.0, 20.0));
@@ -90,7 +88,6 @@ fn op(random: &mut RandomStream, size: (u32, u32), may_nest: bool) -> PixelOp {
             sampling: sampling(random),
         }),
         15 if random.below(2) == 0 => PixelOp::Affine(Affine {
-            // Either each row moves by its own distance, or all rows move together.
             angle: 0.0,
             translate: moved(random),
             scale: 1.0,
@@ -179,7 +176,6 @@ fn output(random: &mut RandomStream) -> Output {
     }
 }
 
-/// Makes an image from `levels` on the CPU.
 fn by_cpu(level: Level, output: &Output, drawn: &DrawnView, levels: &[u8]) -> Vec<u8> {
     let mut pass = PixelPass::new(level);
     pass.levels(levels.len() / 3).copy_from_slice(levels);
@@ -189,7 +185,6 @@ fn by_cpu(level: Level, output: &Output, drawn: &DrawnView, levels: &[u8]) -> Ve
     out
 }
 
-/// The kernels' arguments, and the memory that they point to.
 struct Launched {
     entries: Vec<u8>,
     spans: Vec<[u32; 3]>,
@@ -237,7 +232,6 @@ impl Launched {
         unsafe { kernels_stand_in::launch_ops(grid, block, SHARED_BYTES, turn, arguments) }.unwrap();
     }
 
-    /// Changes finished images.
     fn erase(&self, n: usize, threads: u32, turn: u32, images: &mut [u8]) {
         let (table, spans, words) = (self.entries.as_ptr(), self.spans.as_ptr(), self.words.as_ptr());
         let (images, params) = (images.as_mut_ptr(), self.params.as_bytes());
@@ -288,7 +282,6 @@ fn programs_make_the_bytes_of_the_cpu() {
             images.iter().map(|(drawn, _, dice)| is_shown(dice).then_some(drawn)).collect();
         let launched = Launched::new(&output, &requested, SETS);
         for (threads, turn) in shapes(random, &output) {
-            // Each set has space for one image more than there are.
             let set_bytes = 3 * pixels * (n + 1);
             let mut sets = vec![0xa5; SETS * set_bytes];
             for (place, (_, levels, _)) in images.iter().enumerate() {

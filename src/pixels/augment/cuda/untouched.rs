@@ -18,7 +18,7 @@ pub const POISON: [u32; 2] = [0x5b_d3_25_e7, 0xc9_2f_b5_4d];
 const LINES: u32 = 8;
 const POINTS: u32 = 32;
 
-/// The threads of a block, and the bytes of its shared memory: a flag for each line of 3 planes.
+/// The number of threads of a block, and the size of its shared memory in bytes: a flag for each line of 3 planes.
 const THREADS: u32 = LINES * POINTS;
 const SHARED_BYTES: u32 = 4 * LINES * 3;
 
@@ -36,10 +36,11 @@ impl PoisonCheck {
 
     /// Returns the maximum number of lines of an image that may look untouched because of the image's own pixels.
     ///
-    /// If a plane has a border of one level, its last column may look untouched: rows begin at multiples of four, so
-    /// all points of the column are compared with the same byte of the poison. The points of a row are compared with
-    /// different bytes, and no image has these bytes next to each other. But if the plane is a single sample wide, or
-    /// its points are a multiple of four samples apart, one level may match all points of a line, in every row. Planes
+    /// The check compares the points of a line with the bytes of the poison at the same addresses. Rows begin at
+    /// multiples of four, so all points of a column are compared with the same byte, and a last column of one grey
+    /// level may look untouched. The points of a row are usually compared with different bytes, which no image has next
+    /// to each other. But if the plane is one sample wide, or the points of a row are a multiple of four samples apart,
+    /// all points of a row are compared with the same byte. Then any row of one grey level may look untouched. Planes
     /// of two or three samples are too narrow to be sure.
     pub fn max_false_lines(layout: &PlanesLayout) -> u32 {
         let blind = |width: u32| width < 4 || (width - 1).is_multiple_of(4 * (POINTS - 1));

@@ -22,7 +22,7 @@ const USUAL_PROGRAM: usize = 2048;
 
 /// Makes the images of one view on one device.
 pub struct ViewLauncher {
-    /// The launcher of the pass, which writes the output, or the grey levels that programs begin with.
+    /// Launches the pass, which writes the finished images, or grey levels if programs change these levels.
     pass: Launcher,
     /// The kernel that runs the programs: `OPS`, or `ERASE` if programs change only finished images.
     programs: Function,
@@ -36,7 +36,7 @@ pub struct ViewLauncher {
 pub struct ProgramsAt {
     /// The address of the view's spans.
     pub spans: u64,
-    /// The address of the first word. The spans count words from here.
+    /// The address of the first word of all programs. Spans contain indices of words from this address on.
     pub words: u64,
 }
 
@@ -79,8 +79,8 @@ impl ViewLauncher {
     ///
     /// # Safety
     ///
-    /// The rules of [`Launcher::launch`] apply, also to programs and levels. There must be [as many levels as are
-    /// needed](LaneMemory::levels).
+    /// The rules of [`Launcher::launch`] apply, also to programs and levels. The levels must have at least
+    /// [`LaneMemory::levels`] bytes.
     pub unsafe fn launch(
         &self,
         stream: &Stream,
@@ -114,7 +114,6 @@ impl ViewLauncher {
     }
 }
 
-/// Returns the threads of a block that runs the program of an image of this many pixels.
 pub(super) fn threads(pixels: u32) -> u32 {
     pixels.div_ceil(PIXELS).next_multiple_of(32).min(MAX_THREADS)
 }
@@ -122,9 +121,11 @@ pub(super) fn threads(pixels: u32) -> u32 {
 /// The device memory that making a batch takes, without the images and the decoded planes.
 #[derive(Debug, Clone, Copy)]
 pub struct LaneMemory {
-    /// The bytes of a table: an entry for each image, grouped by view, and the usual space for programs.
+    /// The size of a table in bytes. A table has an entry for each image, grouped by view, and the usual space for
+    /// programs.
     pub table: usize,
-    /// The bytes of the levels between the kernels of a view. All views use the same memory, one after another.
+    /// The size in bytes of the grey levels that one kernel of a view passes to the next. All views use the same
+    /// memory, one after another.
     pub levels: usize,
 }
 
@@ -143,7 +144,7 @@ impl LaneMemory {
         Self { table: capacity.saturating_mul(entry), levels: capacity.saturating_mul(levels) }
     }
 
-    /// Returns the sum of all bytes.
+    /// Returns the total size in bytes.
     pub fn bytes(self) -> usize {
         self.table.saturating_add(self.levels)
     }

@@ -9,7 +9,6 @@ use crate::augment::taps::Taps;
 #[derive(Clone, Copy)]
 pub(super) struct Avx2;
 
-/// Calls an intrinsic of the level.
 macro_rules! op {
     ($intrinsic:expr) => {{
         // SAFETY: a value of the level's type exists only in functions compiled for its instructions; pointers come
@@ -269,7 +268,6 @@ impl Simd for Avx2 {
     }
 }
 
-/// Returns the nearest float16 of eight floats.
 #[inline(always)]
 fn f16_of(v: __m256) -> __m128i {
     op!(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v))
@@ -309,7 +307,7 @@ pub(super) fn resize_long<const CLAMPED: bool>(
     }
 }
 
-/// Returns the sums of columns `o` to `o + 3`.
+/// Returns the weighted sums of the samples for the output columns `o` to `o + 3`.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn four_columns(row: &[u8], taps: &Taps, o: usize) -> __m128i {
@@ -319,7 +317,7 @@ fn four_columns(row: &[u8], taps: &Taps, o: usize) -> __m128i {
     _mm_add_epi32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256::<1>(lanes))
 }
 
-/// Returns the partial sums of column `o`, one for each lane.
+/// Returns the weighted sum of the samples for the output column `o`, in parts: one in each lane of the vector.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn column(row: &[u8], taps: &Taps, o: usize) -> __m256i {

@@ -252,7 +252,6 @@ impl Simd for Avx512 {
     }
 }
 
-/// Returns the nearest float16 of sixteen floats.
 #[inline(always)]
 fn f16_of(v: __m512) -> __m256i {
     op!(_mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v))

@@ -14,7 +14,7 @@ pub(in crate::augment) struct PairedWeights {
     /// Two lists of weights: `pairs[0]` for windows that begin with the first row or column of a pair, `pairs[1]` for
     /// windows that begin with the second.
     pairs: [Vec<i32>; 2],
-    /// The distance of the farthest neighbour that has a weight.
+    /// The distance to the farthest neighbour that has a weight.
     pub(in crate::augment) reach: usize,
     bits: u32,
 }
@@ -42,7 +42,7 @@ pub(in crate::augment) fn words(width: usize) -> usize {
     width.next_multiple_of(2 * super::VECTOR)
 }
 
-/// The kernel of [`super::blur_along`].
+/// Implements [`super::blur_along`] with SIMD vectors.
 #[inline(always)]
 pub(super) fn along<S: Simd>(s: S, rows: [&[i16]; 2], weights: &PairedWeights, to: &mut [i32]) {
     let shift = weights.bits - FRACTION;
@@ -63,7 +63,7 @@ pub(super) fn along<S: Simd>(s: S, rows: [&[i16]; 2], weights: &PairedWeights, t
     }
 }
 
-/// The kernel of [`super::blur_down`].
+/// Implements [`super::blur_down`] with SIMD vectors.
 #[inline(always)]
 pub(super) fn down<S: Simd>(s: S, pairs: &[i32], weights: &PairedWeights, odd: bool, to: &mut [u8]) {
     let stride = words(to.len());

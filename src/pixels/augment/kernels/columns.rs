@@ -1,4 +1,4 @@
-//! Resizes source rows to the output's columns: the horizontal half of the resize.
+//! The horizontal half of the resize: computes the output's columns of each source row.
 
 use super::VECTOR;
 use super::simd::Simd;
@@ -11,7 +11,7 @@ use base::simd::Level;
 /// The byte index for which [`Simd::pick`] gives 0.
 const ZERO_INDEX: u8 = 0xff;
 
-/// The taps of the output's columns, laid out for the vectors of one level.
+/// The taps (samples and weights) of the output's columns, arranged for the vectors of one SIMD level.
 #[derive(Debug, Default)]
 pub(in crate::augment) struct ColumnTaps {
     pub(in crate::augment) taps: Taps,
@@ -45,7 +45,7 @@ pub(super) fn load_layout<S: Simd>(_: S) -> LoadLayout {
 }
 
 impl ColumnTaps {
-    /// The number of columns after padding to whole vectors.
+    /// Returns the number of columns after padding to whole vectors.
     pub(in crate::augment) fn width(&self) -> usize {
         self.taps.start.len()
     }
@@ -73,7 +73,8 @@ impl ColumnTaps {
         self.lay_out(super::load_layout(level), padded);
     }
 
-    /// The result of an area of 255s, after the shift. Larger results are overshoots, which are clamped to it.
+    /// Returns the result for samples that are all 255, after the shift. Some filters overshoot and give larger
+    /// results, which are clamped to this value.
     #[inline(always)]
     pub(super) fn most(&self, shift: u32) -> i32 {
         255 << (self.taps.bits - shift)
@@ -136,7 +137,6 @@ impl ColumnTaps {
     }
 }
 
-/// The loaded windows of one vector of columns.
 trait Windows<S: Simd>: Copy {
     fn load(s: S, row: &[u8], bases: &[u32]) -> Self;
     fn pick(self, s: S, index: &[u8]) -> S::I;
@@ -175,7 +175,7 @@ pub(in crate::augment) fn pack_pair(low: i16, high: i16) -> i32 {
     i32::from(low as u16) | i32::from(high) << 16
 }
 
-/// The kernel of [`super::resize_columns`].
+/// Implements [`super::resize_columns`] with SIMD vectors.
 #[inline(always)]
 pub(super) fn resize<S: Simd>(s: S, rows: [&[u8]; 2], columns: &ColumnTaps, shift: u32, out: &mut [i32]) {
     match (columns.clamped, columns.is_wide, columns.pairs) {

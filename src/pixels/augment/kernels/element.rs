@@ -3,12 +3,9 @@
 use super::simd::Simd;
 use std::marker::PhantomData;
 
-/// An element type of the output, to which floats are converted.
 pub(super) trait ElementType {
-    /// The bytes of an element.
     const SIZE: usize;
 
-    /// Stores a vector.
     fn put<S: Simd>(s: S, to: &mut [u8], v: S::F);
 
     /// Stores a vector past the caches. `to` begins at a multiple of the vector's bytes. The caller calls
@@ -31,7 +28,6 @@ impl<E: ElementType> ElementType for Streamed<E> {
     }
 }
 
-/// [`DType::F32`](crate::augment::DType::F32).
 pub(super) struct F32;
 
 impl ElementType for F32 {
@@ -48,7 +44,6 @@ impl ElementType for F32 {
     }
 }
 
-/// [`DType::F16`](crate::augment::DType::F16).
 pub(super) struct F16;
 
 impl ElementType for F16 {
@@ -65,7 +60,6 @@ impl ElementType for F16 {
     }
 }
 
-/// [`DType::Bf16`](crate::augment::DType::Bf16).
 pub(super) struct Bf16;
 
 impl ElementType for Bf16 {
@@ -82,7 +76,7 @@ impl ElementType for Bf16 {
     }
 }
 
-/// [`DType::U8`](crate::augment::DType::U8): the nearest grey level.
+/// [`DType::U8`](crate::augment::DType::U8): floats are rounded to the nearest grey level.
 pub(super) struct U8;
 
 impl ElementType for U8 {

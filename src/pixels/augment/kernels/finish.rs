@@ -10,7 +10,6 @@ use crate::augment::{DType, MemoryFormat, Output};
 /// (32640 = 255 · 2^7) still fits an `i16`.
 pub(in crate::augment) const FRACTION: u32 = 7;
 
-/// The meaning of the resized components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::augment) enum Colour {
     /// Y, Cb, Cr with [`FRACTION`] bits after the binary point, to be converted.
@@ -25,10 +24,8 @@ pub(in crate::augment) enum Colour {
 /// only to be overwritten.
 const STREAMED: usize = 1 << 18;
 
-/// The bytes of a cache line.
 const LINE: usize = 64;
 
-/// The parameters that turn rows into output.
 #[derive(Debug, Clone)]
 pub(in crate::augment) struct Finish {
     pub colour: Colour,
@@ -38,10 +35,8 @@ pub(in crate::augment) struct Finish {
     height: usize,
     dtype: DType,
     format: MemoryFormat,
-    /// The gain of each channel: output value = grey level · gain + offset.
     gain: [f32; 3],
     offset: [f32; 3],
-    /// The output values of pixels that show no image.
     fill: [f32; 3],
 }
 
@@ -57,7 +52,7 @@ pub(in crate::augment) fn scaling(output: &Output) -> ([f32; 3], [f32; 3]) {
     (gain, offset)
 }
 
-/// Returns the output value of each channel where the output is filled.
+/// Returns the output value of each channel for pixels that show no image.
 pub(in crate::augment) fn filling(output: &Output) -> [f32; 3] {
     let (gain, offset) = scaling(output);
     std::array::from_fn(|c| f32::from(output.fill[c]) * gain[c] + offset[c])
@@ -79,7 +74,6 @@ impl Finish {
         }
     }
 
-    /// Returns the byte offset of the element of channel `c` at (row, x).
     #[inline(always)]
     fn at(&self, c: usize, row: usize, x: usize) -> usize {
         self.dtype.size()
@@ -89,8 +83,8 @@ impl Finish {
             }
     }
 
-    /// Returns whether the output is written past the caches. The rows must be whole cache lines and begin at a cache
-    /// line, so that all vectors are aligned.
+    /// Returns whether the output is written past the caches, with non-temporal stores. The rows must be whole cache
+    /// lines and begin at a cache line, so that all vectors are aligned.
     #[inline(always)]
     pub(in crate::augment) fn streams(&self, out: &[u8]) -> bool {
         self.streamed
@@ -109,7 +103,6 @@ impl Finish {
         }
     }
 
-    /// Returns the bytes of one row, split as by [`Finish::whole`].
     #[inline(always)]
     fn rows<'a>(&self, row: usize, out: &'a mut [u8]) -> [&'a mut [u8]; 3] {
         self.whole(out).map(|bytes| {
@@ -119,13 +112,13 @@ impl Finish {
     }
 }
 
-/// JFIF's conversion has four factors: the shares of Cr in R, of Cb and Cr in G, of Cb in B.
+/// The factors of JFIF's conversion to R, G and B: `CR_R` is the factor of Cr in R, `CB_G` that of Cb in G.
 const CR_R: f32 = 1.402;
 const CB_G: f32 = -0.344_136_3;
 const CR_G: f32 = -0.714_136_3;
 const CB_B: f32 = 1.772;
 
-/// The kernel of [`super::finish_row`].
+/// Implements [`super::finish_row`] with SIMD vectors.
 #[inline(always)]
 pub(super) fn row<S: Simd>(
     s: S,
@@ -213,7 +206,6 @@ trait RgbSource<S: Simd> {
     fn at(&self, s: S, block: usize, x: usize) -> [S::F; 3];
 }
 
-/// Normalises levels.
 struct Normalised<'a, L> {
     finish: &'a Finish,
     levels: L,
@@ -269,7 +261,6 @@ impl FixedPointScale {
     }
 }
 
-/// Levels of R, G and B that need no colour conversion.
 struct RgbSums<'a, S: Simd, const PAIRS: usize>([ComponentSums<'a, S, PAIRS>; 3]);
 
 impl<S: Simd, const PAIRS: usize> RgbSource<S> for RgbSums<'_, S, PAIRS> {
@@ -279,7 +270,6 @@ impl<S: Simd, const PAIRS: usize> RgbSource<S> for RgbSums<'_, S, PAIRS> {
     }
 }
 
-/// The sums of a component that needs no conversion, and the scale that turns them into grey levels.
 struct ComponentSums<'a, S: Simd, const PAIRS: usize> {
     sums: RowSums<'a, S, PAIRS>,
     shift: u32,
@@ -307,7 +297,6 @@ impl<'a, S: Simd, const PAIRS: usize> ComponentSums<'a, S, PAIRS> {
     }
 }
 
-/// Levels from planes of bytes.
 struct BytePlanes<'a>([&'a [[u8; VECTOR]]; 3]);
 
 impl<S: Simd> RgbSource<S> for BytePlanes<'_> {
@@ -318,10 +307,8 @@ impl<S: Simd> RgbSource<S> for BytePlanes<'_> {
     }
 }
 
-/// Values from rows of floats.
 struct FloatRows<'a>([&'a [[u8; FLOATS]]; 3]);
 
-/// The bytes of a block of floats.
 const FLOATS: usize = F32::SIZE * VECTOR;
 
 impl<S: Simd> RgbSource<S> for FloatRows<'_> {
@@ -346,7 +333,7 @@ fn cast<S: Simd, E: ElementType>(s: S, finish: &Finish, values: &[u8], row: usiz
     }
 }
 
-/// The kernel of [`super::store`].
+/// Implements [`super::store`] with SIMD vectors.
 #[inline(always)]
 pub(super) fn stored<S: Simd>(s: S, levels: [&[u8]; 3], finish: &Finish, out: &mut [u8]) {
     match finish.dtype {
@@ -357,7 +344,6 @@ pub(super) fn stored<S: Simd>(s: S, levels: [&[u8]; 3], finish: &Finish, out: &m
     }
 }
 
-/// Normalises planes of levels and stores them.
 #[inline(always)]
 fn scale<S: Simd, E: ElementType>(s: S, finish: &Finish, levels: [&[u8]; 3], out: &mut [u8]) {
     if finish.streams(out) {
@@ -458,7 +444,6 @@ fn store_rest<S: Simd, E: ElementType>(
     }
 }
 
-/// Splits bytes into three planes or rows that follow one another.
 #[inline(always)]
 fn thirds(bytes: &mut [u8]) -> [&mut [u8]; 3] {
     let (first, others) = bytes.split_at_mut(bytes.len() / 3);
@@ -466,7 +451,7 @@ fn thirds(bytes: &mut [u8]) -> [&mut [u8]; 3] {
     [first, second, third]
 }
 
-/// Fills the pixels of `columns` in `rows`.
+/// Writes the fill value of each channel to the pixels of `columns` in `rows`.
 pub(in crate::augment) fn fill(
     finish: &Finish,
     rows: std::ops::Range<usize>,

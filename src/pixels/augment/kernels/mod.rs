@@ -1,5 +1,6 @@
-//! The arithmetic of the pass. Each kernel is written once over [`simd::Simd`] and compiled for every level; integers
-//! and a fixed order of floating-point operations make all levels agree bit for bit.
+//! The arithmetic of the pass, which resizes, converts colours, normalises, casts and stores. Each kernel is written
+//! once over [`simd::Simd`] and compiled for every SIMD level. Integers and a fixed order of floating-point operations
+//! give the same bits at all levels.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -22,10 +23,10 @@ pub(super) use rows::{ResizedRows, RowTaps};
 
 use base::simd::Level;
 
-/// The number of columns of the longest vector of any level.
+/// The number of columns of the longest vector at any SIMD level.
 pub(super) const VECTOR: usize = 16;
 
-/// Calls a kernel in the build for `$level`.
+/// Calls the version of a kernel that is compiled for `$level`.
 macro_rules! dispatch {
     ($level:expr, $kernel:ident($($argument:expr),* $(,)?)) => {
         match $level {
@@ -112,7 +113,6 @@ macro_rules! kernels {
 }
 use kernels;
 
-/// Returns the load layout at this SIMD level.
 pub(super) fn load_layout(level: Level) -> LoadLayout {
     match level {
         #[cfg(target_arch = "x86_64")]

@@ -12,7 +12,7 @@ pub(in crate::augment) enum Blend {
     TwoRows,
 }
 
-/// The kernel of [`super::sum_rows`].
+/// Implements [`super::sum_rows`] with SIMD vectors.
 #[inline(always)]
 pub(super) fn sum_rows<S: Simd>(s: S, near: &[u8], next: Option<&[u8]>, count: usize, out: &mut [i16]) {
     let step = 2 * S::LANES;
@@ -31,7 +31,7 @@ fn three<S: Simd>(s: S, v: S::I) -> S::I {
     s.add16(v, s.add16(v, v))
 }
 
-/// The kernel of [`super::blend_rows`].
+/// Implements [`super::blend_rows`] with SIMD vectors.
 #[inline(always)]
 pub(super) fn blend_rows<S: Simd>(s: S, near: &[u8], next: &[u8], bias: i16, out: &mut [u8]) {
     let step = 2 * S::LANES;
@@ -43,7 +43,7 @@ pub(super) fn blend_rows<S: Simd>(s: S, near: &[u8], next: &[u8], bias: i16, out
     }
 }
 
-/// The kernel of [`super::blend_columns`].
+/// Implements [`super::blend_columns`] with SIMD vectors.
 #[inline(always)]
 pub(super) fn blend_columns<S: Simd>(s: S, sums: &[i16], blend: Blend, out: &mut [u8]) {
     match blend {
@@ -68,10 +68,10 @@ fn blend_by<S: Simd, const SHIFT: i32>(s: S, sums: &[i16], bias: [i16; 2], out: 
     }
 }
 
-/// The kernel of [`super::convert`]. libjpeg rounds 1.402·cr, 1.772·cb and -0.34414·cb - 0.71414·cr in fixed point,
-/// with 16 bits after the binary point. Here the first two factors are split into an integer (1 and 2) and a remainder
-/// that fits 16 signed bits. With 15 bits after the binary point, the results are rounded as in libjpeg for all values
-/// of a byte.
+/// Implements [`super::convert`] with SIMD vectors. libjpeg rounds 1.402·cr, 1.772·cb and -0.34414·cb - 0.71414·cr in
+/// fixed point, with 16 bits after the binary point. This function splits the first two factors into an integer (1 and
+/// 2) and a remainder that fits 16 signed bits. With 15 bits after the binary point, the results are rounded as in
+/// libjpeg for all values of a byte.
 #[inline(always)]
 pub(super) fn convert<S: Simd>(s: S, [y, cb, cr]: [&[u8]; 3], [r, g, b]: [&mut [u8]; 3]) {
     let conversion = ColourConversion::new(s);
@@ -101,14 +101,13 @@ pub(super) fn convert<S: Simd>(s: S, [y, cb, cr]: [&[u8]; 3], [r, g, b]: [&mut [
     }
 }
 
-/// The constants of the conversion.
 struct ColourConversion<S: Simd> {
-    /// The top bit of each byte.
     sign: S::I,
     /// The factors of Cr in R and of Cb in B, without their integer parts (1 and 2), in units of 2^-15.
     cr_r: S::I,
     cb_b: S::I,
-    /// The factors of Cb and Cr that are subtracted from G, in units of 2^-15: the high and the low bytes of both.
+    /// The factors of Cb and Cr, in units of 2^-15, whose products are subtracted from G. `high` has the high bytes of
+    /// both factors, and `low` has the low bytes.
     high: S::I,
     low: S::I,
     half: S::I,

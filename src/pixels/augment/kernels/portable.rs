@@ -4,19 +4,16 @@ use std::array::from_fn;
 
 use super::simd::Simd;
 
-/// Vectors without special instructions.
 #[derive(Clone, Copy)]
 pub(super) struct Portable;
 
 const N: usize = 8;
 
-/// Returns the 16-bit lanes of a vector.
 #[inline(always)]
 fn halves(v: [i32; N]) -> [i16; 2 * N] {
     from_fn(|i| (v[i / 2] >> (16 * (i % 2))) as i16)
 }
 
-/// Returns the bytes of a vector.
 #[inline(always)]
 fn bytes(v: [i32; N]) -> [u8; 4 * N] {
     from_fn(|i| (v[i / 4] >> (8 * (i % 4))) as u8)

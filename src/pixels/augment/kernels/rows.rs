@@ -1,4 +1,4 @@
-//! Resizes to the output's rows: the vertical half of the resize.
+//! The vertical half of the resize: computes the output's rows from source rows that already have the output's columns.
 
 use super::VECTOR;
 use super::simd::Simd;
@@ -8,19 +8,16 @@ use crate::augment::taps::Taps;
 #[derive(Debug, Default)]
 pub(in crate::augment) struct RowTaps {
     pub(in crate::augment) taps: Taps,
-    /// The pairs of source rows under each output row.
     spans: Vec<RowSpan>,
-    /// The two weights of each pair of source rows.
     weights: Vec<i32>,
     /// The number of pairs of source rows that the ring buffer must hold.
     pub(in crate::augment) depth: usize,
 }
 
-/// The pairs of source rows under an output row.
 #[derive(Debug, Clone, Copy)]
 struct RowSpan {
     first: usize,
-    /// The first pair that this output row or a later one needs.
+    /// The first pair that this output row or a later output row needs.
     keep: usize,
     weights: (usize, usize),
 }
@@ -35,12 +32,11 @@ impl RowTaps {
         for o in 0..self.taps.start.len() {
             let begin = self.weights.len();
             let taps = self.taps.of(o);
-            // A padding row has no taps and takes the start of the row above. If it took the first source row as its
-            // start, padding below the image would keep all source rows.
+            // A row that shows only padding has no taps. It keeps the start of the row above: with the first source row
+            // as its start, padding below the image would keep all source rows in the buffer.
             if !taps.is_empty() {
                 from = (self.taps.start[o] - self.taps.sample_range.start) as usize;
             }
-            // If the index of the first row is odd, this row is the second row of its pair.
             let odd = from % 2;
             let at = |i: usize| if i >= odd && i - odd < taps.len() { taps[i - odd] } else { 0 };
             self.weights.extend(
@@ -62,7 +58,7 @@ impl RowTaps {
         }
     }
 
-    /// The number of pairs of source rows that must have been resized before output row `o`.
+    /// Returns the number of pairs of source rows that must have been resized before output row `o`.
     pub(in crate::augment) fn needed(&self, o: usize) -> usize {
         let span = self.spans[o];
         span.first + span.weights.1 - span.weights.0
@@ -78,14 +74,12 @@ pub(in crate::augment) struct ResizedRows<'a> {
     pub capacity: usize,
     /// The number of words that a pair of rows takes.
     pub stride: usize,
-    /// The taps of the view's rows.
     pub rows: &'a RowTaps,
     /// The row of the view to compute.
     pub row: usize,
 }
 
 impl<'a> ResizedRows<'a> {
-    /// Returns the number of pairs of source rows under the row of the view.
     #[inline(always)]
     pub(super) fn pairs(&self) -> usize {
         let (begin, end) = self.rows.spans[self.row].weights;

@@ -14,11 +14,8 @@ pub(super) trait Simd: Copy {
     const WINDOW: usize;
     /// The number of samples of a wide window, for longer filters.
     const WIDE: usize;
-    /// A vector of integers.
     type I: Copy;
-    /// The wide windows of a vector of outputs.
     type Wide: Copy;
-    /// A vector of 32-bit floats.
     type F: Copy;
 
     fn splat(self, value: i32) -> Self::I;
@@ -37,12 +34,10 @@ pub(super) trait Simd: Copy {
     fn store8(self, to: &mut [u8], v: Self::I);
     /// Stores 16-bit lanes as 2 · LANES bytes, clamped to 0..=255.
     fn narrow(self, to: &mut [u8], v: Self::I);
-    /// Loads the windows that begin at `bases` in `row`.
     fn windows(self, row: &[u8], bases: &[u32]) -> Self::I;
     /// Picks two samples for each output from its window, and zero-extends them to 16 bits. `index` has the byte index
     /// of each sample in its window, followed by 0xff.
     fn pick(self, windows: Self::I, index: &[u8]) -> Self::I;
-    /// Loads the wide windows that begin at `bases` in `row`.
     fn wide_windows(self, row: &[u8], bases: &[u32]) -> Self::Wide;
     /// Picks samples from wide windows as [`Simd::pick`] does from narrow windows.
     fn pick_wide(self, windows: Self::Wide, index: &[u8]) -> Self::I;
@@ -54,9 +49,7 @@ pub(super) trait Simd: Copy {
     fn dot_add(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I;
     /// Shifts 32-bit lanes right, with the sign shifted in.
     fn shift_right(self, v: Self::I, by: u32) -> Self::I;
-    /// Clamps 32-bit lanes to two bounds.
     fn limit(self, v: Self::I, least: Self::I, most: Self::I) -> Self::I;
-    /// Shifts 32-bit lanes left.
     fn shift_left(self, v: Self::I, by: u32) -> Self::I;
 
     fn add16(self, a: Self::I, b: Self::I) -> Self::I;

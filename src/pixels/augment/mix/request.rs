@@ -43,17 +43,12 @@ transform! {
     }
 }
 
-/// A transform of a whole batch, as the user's list has it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 enum MixTransform {
-    /// Blends two images.
     MixUp(MixUp),
-    /// Pastes a rectangle of the partner.
     CutMix(CutMix),
-    /// One of several transforms, chosen for each batch.
     RandomChoice {
-        /// The transforms to choose from.
         transforms: Vec<MixTransform>,
         /// The weight of each transform in the choice; `None`: all are equally likely.
         #[serde(default)]
@@ -64,13 +59,11 @@ enum MixTransform {
 /// How the images of a batch are mixed: one of the [choices](MixChoice), at random.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mixing {
-    /// The list in JSON, with all parameters.
     text: String,
     pub(super) choices: Vec<MixChoice>,
     num_classes: Option<u32>,
 }
 
-/// A transform that may be chosen for a batch.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct MixChoice {
     pub kind: MixKind,
@@ -83,7 +76,6 @@ pub(super) struct MixChoice {
     pub up_to: f64,
 }
 
-/// The kinds of mixing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MixKind {
     MixUp,
@@ -91,7 +83,6 @@ pub(super) enum MixKind {
 }
 
 impl MixKind {
-    /// Returns torchvision's name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::MixUp => "MixUp",
@@ -190,7 +181,6 @@ impl Mixing {
     }
 }
 
-/// Reads a number of classes from a JSON number.
 fn classes(given: &Number) -> Result<u32, String> {
     let number = given.as_u64().and_then(|number| u32::try_from(number).ok());
     let wrong = || format!("is {given}, must be a whole number from 1 to {}, or None", u32::MAX);

@@ -13,7 +13,8 @@ pub(in crate::augment) fn weights(size: u32, sigma: f64) -> Vec<u16> {
         |distance: u32| libm::exp(-0.5 * (f64::from(distance) / sigma) * (f64::from(distance) / sigma));
     let reach = size / 2;
     let total: f64 = 1.0 + 2.0 * (1..=reach).map(weight).sum::<f64>();
-    // Rounds the running sums from the outermost weight on, and not the weights, so that rounding errors do not add up.
+    // Rounding errors must not add up, so the sums of the weights from the outermost weight on are rounded, and not the
+    // weights themselves.
     let whole = f64::from(1 << WEIGHT_BITS);
     let (mut outside, mut rounded) = (0.0, 0);
     let mut weights = Vec::with_capacity(reach as usize + 1);
@@ -41,7 +42,6 @@ pub(in crate::augment) fn reflected(place: isize, length: usize) -> usize {
     place.min(period - place)
 }
 
-/// Blurs images; owns scratch memory.
 #[derive(Debug, Default)]
 pub(super) struct Blur {
     /// Two rows, each with reflected borders.

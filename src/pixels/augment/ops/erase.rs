@@ -15,7 +15,6 @@ impl Rectangle {
     }
 }
 
-/// Sets a rectangle of three planes of `width` × `height` levels to one colour.
 pub(super) fn erase_levels(
     planes: &mut [u8],
     (width, height): (usize, usize),

@@ -46,7 +46,6 @@ impl PixelOp {
     }
 }
 
-/// Returns the warped mask.
 fn warp_mask(warp: &Warp, values: &[u16], (width, height): (u32, u32), fill: u16) -> Vec<u16> {
     let length = [width as f32, height as f32];
     let centred = |at: u32, axis: usize| at as f32 - (length[axis] - 1.0) * 0.5;

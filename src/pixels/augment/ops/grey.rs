@@ -62,7 +62,8 @@ mod tests {
         ([140, 104, 229], 129),
         ([200, 52, 164], 109),
         ([255, 171, 0], 176),
-        // For these colours, the exact sum, or rounding each product and each sum, would give another level.
+        // These colours detect other rounding: the exact sum, or a sum in which each product is rounded, gives another
+        // level.
         ([20, 152, 7], 96),
         ([40, 244, 244], 183),
         ([170, 61, 170], 106),

@@ -32,8 +32,8 @@ fn turned(pixel: [u8; 3], by: f32) -> [u8; 3] {
     let range = most - least;
     let (is_red, is_green) = (red == most, green == most);
 
-    // The other two channels. The distance of `next` from the greatest level raises the hue, and the distance of `last`
-    // lowers the hue.
+    // `next` and `last` are the other two channels. The distance of `next` from the greatest level raises the hue, and
+    // the distance of `last` lowers the hue.
     let next = if is_red {
         blue
     } else if is_green {

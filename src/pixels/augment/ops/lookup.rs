@@ -2,7 +2,6 @@
 
 use base::simd::Level;
 
-/// Replaces every level of a plane by its entry in the table.
 pub(super) fn replace(level: Level, plane: &mut [u8], table: &[u8; 256]) {
     match level {
         // SAFETY: `PixelPass::new` lowers the level to one that this processor supports.

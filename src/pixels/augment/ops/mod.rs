@@ -54,17 +54,17 @@ pub enum PixelOp {
     RgbToGrayscale,
     /// Multiplies levels by a factor.
     AdjustBrightness {
-        /// 1 changes nothing.
+        /// The factor; 1 changes nothing.
         brightness_factor: f64,
     },
     /// Moves levels away from the mean grey of the image.
     AdjustContrast {
-        /// 1 changes nothing.
+        /// The factor for the difference from the mean grey; 1 changes nothing.
         contrast_factor: f64,
     },
     /// Moves colours away from their grey.
     AdjustSaturation {
-        /// 1 changes nothing, 0 gives grey.
+        /// The factor for the difference from grey; 1 changes nothing, and 0 gives grey.
         saturation_factor: f64,
     },
     /// Rotates the hue.
@@ -74,7 +74,7 @@ pub enum PixelOp {
     },
     /// Moves levels away from the levels of a smoothed image.
     AdjustSharpness {
-        /// 1 changes nothing, 0 smooths.
+        /// The factor for the difference from the smoothed image; 1 changes nothing, and 0 smooths.
         sharpness_factor: f64,
     },
     /// Inverts levels: 255 - level.
@@ -149,7 +149,6 @@ impl PixelOp {
         matches!(self, Self::HorizontalFlip | Self::VerticalFlip | Self::Affine(_) | Self::Rotate { .. })
     }
 
-    /// Applies the operation to the levels of an image of `size` (width, height).
     fn run(&self, scratch: &mut Scratch, levels: &mut PendingLevels<'_>, size: (u32, u32)) {
         let (level, width, height) = (levels.level, size.0 as usize, size.1 as usize);
         match self {
@@ -341,7 +340,7 @@ pub struct WarpSampling {
     /// The levels outside of the image. As in torchvision, `None` and 0 give different pixels at the border of a
     /// bilinear warp: with `None`, border pixels are mixed with black.
     pub fill: Option<[f64; 3]>,
-    /// The fixed point in pixels, from the image's left and top; `None` is the centre.
+    /// The centre of rotation and scaling, in pixels from the image's left and top; `None` is the image's centre.
     pub center: Option<[f64; 2]>,
 }
 
@@ -358,7 +357,7 @@ pub struct Rectangle {
     pub w: u32,
 }
 
-/// A rectangle of finished values that is overwritten, after Normalize.
+/// A rectangle of the finished image (after Normalize) that is overwritten.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Erasure {
     /// The rectangle.

@@ -16,7 +16,6 @@ pub(in crate::augment) struct PixelPass {
     scratch: Scratch,
 }
 
-/// Scratch memory of operations.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     /// Planes for operations that cannot write in place. They are swapped with the image's planes.
@@ -25,7 +24,6 @@ pub(super) struct Scratch {
     /// Columns that a shear moves together.
     strip: Vec<[u8; shear::STRIP]>,
     pub(super) blur: Blur,
-    /// The results of the chains of AugMix.
     chains: Vec<Vec<u8>>,
 }
 
@@ -85,7 +83,6 @@ impl PendingLevels<'_> {
 }
 
 impl Scratch {
-    /// Applies operations in order.
     fn apply(&mut self, level: Level, ops: &[PixelOp], size: (u32, u32), planes: &mut Vec<u8>) {
         let mut levels = PendingLevels { level, planes, tables: None };
         for op in ops {
@@ -133,7 +130,6 @@ impl Scratch {
     }
 }
 
-/// Splits a buffer into the planes of R, G and B.
 pub(super) fn channels(planes: &mut [u8]) -> [&mut [u8]; 3] {
     let pixels = planes.len() / 3;
     let (red, others) = planes.split_at_mut(pixels);

@@ -12,7 +12,6 @@ const BLOCK: usize = 32;
 /// The fourth byte of a pixel: 1 in pixels of the image, 0 in the border.
 const INSIDE: u32 = 1 << 24;
 
-/// Scratch memory of warps.
 #[derive(Debug, Default)]
 pub(super) struct WarpScratch {
     /// The image as pixels of four bytes, with its border.
@@ -36,7 +35,6 @@ struct RowSteps {
     lines: Vec<[[[u32; 4]; BLOCK]; 4]>,
 }
 
-/// Warps planes of `width` × `height` levels.
 pub(super) fn warp(
     level: Level,
     warp: &Warp,
@@ -112,7 +110,6 @@ impl Places {
 }
 
 impl Source<'_> {
-    /// Returns the number of blocks of a row.
     #[inline(always)]
     fn blocks(&self) -> usize {
         self.width.div_ceil(BLOCK)
@@ -300,7 +297,6 @@ fn in_lanes(line: &[[u32; 4]; BLOCK]) -> [[u32; BLOCK]; 4] {
     pixels
 }
 
-/// Returns the weighted sum of channel number `C` of four by four pixels.
 #[inline(always)]
 fn summed<const C: usize>(
     pixels: &[[[u32; BLOCK]; 4]; 4],
@@ -337,13 +333,11 @@ fn cubic(shares: &[f32; BLOCK]) -> [[f32; BLOCK]; 4] {
     weights
 }
 
-/// Returns channel number `C` of a pixel of four bytes.
 #[inline(always)]
 fn channel<const C: usize>(pixel: u32) -> f32 {
     (pixel >> (8 * C) & 255) as i32 as f32
 }
 
-/// Returns a row of each plane.
 #[inline(always)]
 fn rows<'a>(
     source: &Source,

@@ -7,12 +7,10 @@ use crate::augment::level::vectorised;
 use base::simd::Level;
 use std::ops::Range;
 
-/// Whether a shear moves rows or columns. Each moves along itself.
+/// Whether a shear moves rows or columns. Each row or column moves along its own direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::augment) enum Shear {
-    /// A shear along x.
     Rows,
-    /// A shear along y.
     Columns,
 }
 
@@ -62,7 +60,6 @@ impl Warp {
 /// The limit of offsets: more pixels than any image has along a side.
 const MAX_OFFSET: f32 = (1 << 21) as f32;
 
-/// Returns the distance of a pixel from the centre of a line.
 fn from_centre(pixel: usize, length: usize) -> f32 {
     pixel as f32 - (length as f32 - 1.0) * 0.5
 }
@@ -172,7 +169,6 @@ fn move_columns(
 
 /// How far the columns of a strip move.
 struct StripOffsets {
-    /// The smallest offset.
     least: isize,
     /// A mask for each of the distances 1, 2, 4 and so on: 255 for each column that moves by this distance, in addition
     /// to the smallest offset.
@@ -254,7 +250,6 @@ fn load_narrow(from: &[u8], to: &mut [u8; STRIP]) {
     to[..from.len()].copy_from_slice(from);
 }
 
-/// Writes a strip to columns of a plane.
 fn store_strip(strip: &[[u8; STRIP]], plane: &mut [u8], width: usize, columns: Range<usize>) {
     for (from, to) in strip.iter().zip(plane.chunks_exact_mut(width)) {
         let to = &mut to[columns.clone()];
@@ -290,7 +285,6 @@ mod tests {
     fn lines_move_as_pixels_do() {
         let seed = seed();
         let mut stream = RandomKey::new(&[], seed, 0, Use::Augment).stream(0);
-        // The number of lines that move as a whole, and the number of other lines.
         let mut lines = [0; 2];
         for round in 0..400 {
             let most = [4, 70, 300][round % 3];

@@ -40,7 +40,6 @@ impl RowShift {
     }
 }
 
-/// Moves the rows of three planes of `width` × `height` levels from `from` to `to`.
 pub(super) fn shift(
     level: Level,
     shift: RowShift,

@@ -3,7 +3,6 @@
 use super::grey::luma;
 use crate::augment::level::vectorised;
 
-/// A histogram: the number of pixels of each level.
 pub(in crate::augment) type LevelCounts = [u32; 256];
 
 /// Returns the mean grey of an image from the sum of its grey levels. The sum and the number of pixels are rounded to
@@ -42,7 +41,6 @@ vectorised! {
     }
 }
 
-/// Returns the histogram of a plane.
 pub(super) fn histogram(plane: &[u8]) -> LevelCounts {
     // Neighbours are often equal. With a single histogram, each increment would wait for the previous increment of the
     // same count.

@@ -90,7 +90,6 @@ impl LevelTables {
         }
     }
 
-    /// Makes the same table for all channels.
     fn each(of: impl Fn(u8) -> u8 + Copy) -> Self {
         Self::of_channels([of; 3])
     }

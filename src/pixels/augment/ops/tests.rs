@@ -168,7 +168,6 @@ fn output(dtype: DType, format: MemoryFormat) -> Output {
     Output { height: 5, width: 7, dtype, format, mean, std, fill: [0; 3], fidelity: Fidelity::Fast }
 }
 
-/// Returns an element of an image, as bytes.
 fn element<'a>(output: &Output, image: &'a [u8], [c, y, x]: [usize; 3]) -> &'a [u8] {
     let place = match output.format {
         MemoryFormat::Nchw => (c * 5 + y) * 7 + x,

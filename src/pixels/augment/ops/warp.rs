@@ -16,7 +16,6 @@ pub(in crate::augment) struct Warp {
     pub(in crate::augment) shift: Option<RowShift>,
     /// The shear that the matrix describes, if it does nothing else and the sampler is [`Sampler::Nearest`].
     pub(super) shear: Option<Shear>,
-    /// How the value at a place is sampled.
     pub(in crate::augment) sampler: Sampler,
     /// The levels of R, G and B outside of the image.
     pub(in crate::augment) fill: Option<[f32; 3]>,
@@ -25,7 +24,6 @@ pub(in crate::augment) struct Warp {
 /// How the value at a place is computed from the pixels around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::augment) enum Sampler {
-    /// The nearest pixel.
     Nearest,
     /// Two by two pixels, weighted by their distance.
     Bilinear,

@@ -60,7 +60,7 @@ impl BoxAxis {
         let scale = f64::from(axis.resized) / f64::from(axis.length);
         let inside = image.map_or(0..axis.length, |image| image.inside(&(0..axis.length)));
         let edge = |at: u32| match at {
-            // At both ends of the axis, no rounding by `scale` occurs.
+            // Both ends of the axis are mapped exactly: multiplying by `scale` could round.
             0 => 0.0,
             at if at == axis.length => f64::from(axis.resized),
             at => f64::from(at) * scale,
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_share_that_is_left_is_of_the_boxs_area() {
-        // The left half of an image, at a quarter of its size.
+        // The left half of an image, with both sides resized to half their length.
         let view = drawn(axis(0, 50, 25, 0), axis(0, 80, 40, 0), false, (25, 40));
         let mut boxes = [
             [10.0, 10.0, 30.0, 20.0],

@@ -75,7 +75,6 @@ fn child_steps(transform: &Transform, stage: DrawStage) -> Vec<RecipeStep> {
 
 /// The steps that change the values of pixels and not their places, and the result of these steps so far.
 struct PixelSteps {
-    /// The name of the last transform that changes pixels.
     changed_by: Option<&'static str>,
     dtype: DType,
     /// The index of the transform that converts to floats.
@@ -102,7 +101,6 @@ impl PixelSteps {
                 self.changed_by = Some(pixels.name());
                 Ok(())
             }
-            // Mirroring moves values and does not change them.
             mirroring if mirroring.mirrors() => Ok(()),
             Transform::ToDtype(ToDtype { dtype, scale }) => self.convert(number, *dtype, *scale),
             Transform::Normalize(Normalize { mean, std }) => self.normalise(number, *mean, *std),
@@ -152,7 +150,6 @@ impl PixelSteps {
         Ok(())
     }
 
-    /// Returns whether values are floats when transform number `number` runs.
     fn is_float(&self, number: usize) -> bool {
         self.floats_from.is_some_and(|from| from < number)
     }

@@ -8,7 +8,6 @@ use base::rng::RandomStream;
 
 /// The random numbers of one step, and the view to which it adds operations.
 pub(super) struct PixelDraw<'a> {
-    /// The step's own random numbers.
     pub(super) stream: RandomStream,
     step: &'a RecipeStep,
     keys: &'a StepKeys,
@@ -49,22 +48,18 @@ impl PixelDraw<'_> {
         transform.draw(&mut self).map_err(|why| format!("{} {why}", step.transform.name()))
     }
 
-    /// Returns true with probability `p`.
     pub(super) fn with_probability(&mut self, p: f64) -> bool {
         self.stream.unit() < p
     }
 
-    /// Returns the size of the image.
     pub(super) fn size(&self) -> ImageSize {
         ImageSize { width: self.drawn.width, height: self.drawn.height }
     }
 
-    /// Adds an operation.
     pub(super) fn push(&mut self, op: PixelOp) {
         self.drawn.ops.push(op);
     }
 
-    /// Adds an operation, if there is one.
     pub(super) fn extend(&mut self, op: Option<PixelOp>) {
         self.drawn.ops.extend(op);
     }
@@ -94,7 +89,6 @@ impl PixelDraw<'_> {
         }
     }
 
-    /// Draws the operations of the step's child at index `child`.
     pub(super) fn child(&mut self, child: usize) -> Result<(), String> {
         let of_child = (&self.step.children[child], &self.keys.children[child]);
         pixels(std::iter::once(of_child), self.sample, self.occurrence, self.drawn)

@@ -5,7 +5,7 @@ use crate::augment::ops::{Erasure, PixelOp};
 use crate::augment::{Axis, CanvasAxis, PaddedCanvas, View};
 use crate::decode::Region;
 
-/// The part of one image that one view shows, and how.
+/// The part of an image that one view shows, and how the view shows it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DrawnView {
     /// The mapping from source pixels to output pixels.
@@ -42,7 +42,6 @@ pub struct DrawnViews {
 #[derive(Debug, Clone, PartialEq)]
 struct CanvasAtlas {
     whole: Region,
-    /// The part of the picture for each view.
     parts: Vec<Region>,
 }
 

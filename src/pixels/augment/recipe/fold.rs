@@ -120,12 +120,10 @@ pub(super) struct Fold {
 }
 
 impl Fold {
-    /// The geometry of an image of this size before any step.
     pub(super) fn new(ImageSize { width, height }: ImageSize) -> Self {
         Self { x: FoldedAxis::new(width), y: FoldedAxis::new(height) }
     }
 
-    /// The size after the steps so far.
     pub(super) fn size(&self) -> ImageSize {
         ImageSize { width: self.x.current_length, height: self.y.current_length }
     }
@@ -155,7 +153,8 @@ impl Fold {
         self.y.resize(height)
     }
 
-    /// Whether left and right were mirrored when the image was resized, and whether top and bottom were.
+    /// Returns whether left and right were mirrored when the image was resized, and whether top and bottom were
+    /// mirrored then.
     pub(super) fn is_resized_mirrored(&self) -> [bool; 2] {
         [self.x.is_resized_mirrored, self.y.is_resized_mirrored]
     }
@@ -342,7 +341,6 @@ mod tests {
         assert_eq!(view.x, Axis { start: 0, length: 20, resized: 10, offset: 0, filled: [3, 1] });
         assert_eq!(view.y, Axis { start: 0, length: 20, resized: 10, offset: 1, filled: [0; 2] });
         assert!(view.flip);
-        // A part of the image itself needs no canvas.
         let mut inside = Fold::new(size(14, 20));
         inside.pad([4; 4], Padding::Constant).unwrap();
         inside.crop([6, 7, 8, 9]);

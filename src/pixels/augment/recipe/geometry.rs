@@ -6,8 +6,8 @@ use super::transform::{MAX_SIDE, Transform};
 use crate::augment::{BoxFormat, Filter, ImageSize, Padding};
 use base::rng::RandomStream;
 
-/// The changes that a list makes to an image's grid of pixels. For any image that is large enough, they fold into one
-/// view, because the builder refuses every other list.
+/// The geometry of a list of transforms: how the list crops, resizes, pads and mirrors images. [`GeometryBuilder`]
+/// refuses lists whose geometry cannot be expressed as one view of an image.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Geometry {
     filter: Filter,
@@ -15,9 +15,7 @@ pub(super) struct Geometry {
     fill: [u8; 3],
     /// The name of the transform that chose `padding` and `fill`; empty if no transform did.
     padded_by: &'static str,
-    /// The name of the transform that pads before a resize.
     padding_before_resize: Option<&'static str>,
-    /// Whether images may be padded before they are resized.
     may_pad_before_resize: bool,
     size: Option<ImageSize>,
 }
@@ -27,15 +25,13 @@ pub(super) struct Geometry {
 #[derive(Debug, Default)]
 pub(super) struct GeometryBuilder {
     geometry: Geometry,
-    /// The name of the transform that is being added.
     current_transform: &'static str,
     grid: Grid,
     /// The name of the transform that gave the grid its state.
     last_change_by: &'static str,
     is_resampled: bool,
-    /// Whether a transform may have padded the grid, or a grid from which it was cut.
+    /// Whether some images may have been padded, even if they were cropped afterwards.
     may_be_padded: bool,
-    /// The name of the last transform that mirrors the image; `None` if no transform does.
     mirrored_by: Option<&'static str>,
 }
 
@@ -134,7 +130,7 @@ impl GeometryBuilder {
         self.may_be_padded = true;
     }
 
-    /// Cuts a part out of the grid. `size` is the part's size, if it is the same for all images.
+    /// Crops the image. `size` is the size of the crop, if it is the same for all images.
     pub(super) fn cut(&mut self, size: Option<ImageSize>) {
         if self.is_resampled || self.grid != Grid::Whole {
             (self.grid, self.last_change_by) = (Grid::Cut, self.current_transform);
@@ -142,12 +138,10 @@ impl GeometryBuilder {
         self.geometry.size = size;
     }
 
-    /// Mirrors the grid.
     pub(super) fn mirror(&mut self) {
         self.mirrored_by = Some(self.current_transform);
     }
 
-    /// Returns the geometry of all added transforms.
     pub(super) fn finish(self) -> Geometry {
         self.geometry
     }
@@ -155,9 +149,7 @@ impl GeometryBuilder {
 
 /// The state from which one transform of geometry draws: its random numbers, and the image after the transforms before.
 pub(super) struct GeometryDraw<'a> {
-    /// The transform's own random numbers.
     pub(super) stream: RandomStream,
-    /// The geometry of the image so far.
     pub(super) fold: &'a mut Fold,
     list: &'a Geometry,
     boxes: &'a [[f32; 4]],
@@ -180,7 +172,6 @@ impl GeometryDraw<'_> {
         boxes
     }
 
-    /// Sets which of the sample's boxes are dropped.
     pub(super) fn drop_boxes(&mut self, dropped: Vec<bool>) {
         *self.dropped = dropped;
     }

@@ -48,7 +48,6 @@ pub struct Recipe {
 pub struct RecipeView {
     /// The index of the list, and the index of the view among the views of that list.
     id: [u32; 2],
-    /// All transforms of the list, in order.
     steps: Vec<RecipeStep>,
     geometry: Geometry,
     /// The output of the pass. It has 0 × 0 pixels if each image has its own size.
@@ -69,11 +68,11 @@ struct RecipeStep {
 /// The stage in which a step draws.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum DrawStage {
-    /// Draws in the geometry, or draws nothing.
+    /// The step draws a crop, a resize, padding or mirroring, or it draws nothing.
     Geometry,
-    /// Draws operations on pixels, after the geometry.
+    /// The step draws operations on pixels, which run after the geometry.
     Pixels,
-    /// Draws rectangles that are overwritten in the finished image.
+    /// The step draws rectangles that are overwritten in the finished image.
     Finished(LaterNormalize),
 }
 
@@ -85,7 +84,8 @@ struct LaterNormalize {
     std: [f32; 3],
 }
 
-/// The keys of one epoch: for each view and each of its steps, the key from which the streams of all samples are made.
+/// The keys of the random numbers of one epoch: a key for each step of each view. The random stream of a sample is
+/// derived from such a key.
 #[derive(Debug, Clone)]
 pub struct RecipeKeys(Vec<Vec<StepKeys>>);
 
@@ -113,7 +113,7 @@ impl Recipe {
         Ok(Self { views, returns_tuple: request.returns_tuple })
     }
 
-    /// The views, at least one.
+    /// Returns the views; there is at least one.
     pub fn views(&self) -> &[RecipeView] {
         &self.views
     }
@@ -123,12 +123,12 @@ impl Recipe {
         self.returns_tuple
     }
 
-    /// Whether any transform of any list draws random numbers.
+    /// Returns whether any transform of any list draws random numbers.
     pub fn is_random(&self) -> bool {
         self.views.iter().flat_map(|view| &view.steps).any(|step| step.transform.is_random())
     }
 
-    /// The keys of all random numbers of an epoch.
+    /// Returns the keys of all random numbers of an epoch.
     pub fn keys(&self, seed: u64, epoch: u64) -> RecipeKeys {
         self.parts(&RandomKey::new(&[], seed, epoch, Use::Augment))
     }
@@ -138,7 +138,6 @@ impl Recipe {
         self.parts(&RandomKey::new(&[], seed, epoch, Use::Augment).of_field(field))
     }
 
-    /// Derives the keys of each step of each view from `all`.
     fn parts(&self, all: &RandomKey) -> RecipeKeys {
         RecipeKeys(self.views.iter().map(|view| StepKeys::of(&view.steps, view.id, all)).collect())
     }
@@ -264,7 +263,6 @@ impl RecipeStep {
 }
 
 impl StepKeys {
-    /// Derives the keys of steps from the key `all` and from `id`.
     fn of(steps: &[RecipeStep], id: [u32; 2], all: &RandomKey) -> Vec<Self> {
         let keys = |step: &RecipeStep| {
             let own = all.part(id, step.transform.name(), step.nth);

@@ -98,7 +98,7 @@ fn jitter_draws_every_order_and_factors_within_bounds() {
     assert_eq!(orders.len(), 24);
 }
 
-/// Another transform in the list, or in the same container, changes no draw of a transform.
+/// Adding a transform to the list, or to the same container, changes no draw of the other transforms.
 #[test]
 fn what_stands_beside_changes_no_draws() {
     let jitter = r#"{"ColorJitter": {"brightness": 0.4, "hue": 0.1}}"#;
@@ -139,7 +139,6 @@ fn containers_choose_as_often_as_they_are_told() {
             .map(|ops| format!("{ops:?}"))
             .collect();
     assert_eq!(orders.len(), 6);
-    // An empty list does nothing.
     assert!(ops(r#"{"RandomApply": {"transforms": [], "p": 1}}"#).iter().all(Vec::is_empty));
 }
 
@@ -197,7 +196,6 @@ fn erasing_writes_levels_or_finished_values_on_the_scale_of_its_place() {
     assert_eq!(noise(&before), ([-2.0, -0.5, 0.0], [4.0, 2.0, 0.5]));
     let ErasureValues::Values([r, g, b]) = values(&behind(r#""color""#)) else { panic!("no colour") };
     assert!(r != g && g != b && [r, g, b].iter().all(|value| value.abs() < 6.0));
-    // Each image has its own noise.
     let keys: std::collections::BTreeSet<String> =
         many(&behind(r#""random""#)).iter().map(|drawn| format!("{:?}", drawn.erasures)).collect();
     assert!(keys.len() > 390);
@@ -220,7 +218,6 @@ fn an_erased_rectangle_is_smaller_than_the_image_and_moves_when_mirrored() {
         assert!(i + h <= 20 && j + w <= 30 && h < 20 && w < 30);
         assert_eq!(other, Some(Rectangle { i, j: 30 - j - w, h, w }));
     }
-    // Nothing is erased if no attempt fits.
     assert!(rectangles(&alone).iter().flatten().count() > 300);
     let never = many(&format!(r#"{FLOATS}, {{"RandomErasing": {{"p": 1, "scale": [1, 1]}}}}"#));
     assert!(rectangles(&never).iter().all(Option::is_none));

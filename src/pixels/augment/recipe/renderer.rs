@@ -16,20 +16,16 @@ pub struct Renderer {
     list_of: Vec<usize>,
 }
 
-/// Renders the views of one list.
 #[derive(Debug)]
 struct ListRenderer {
     level: Level,
-    /// Writes the output.
     augmenter: Augmenter,
-    /// The renderer of grey levels, for lists that change pixels after the geometry.
     levels: Option<LevelsRenderer>,
 }
 
 /// Renders the grey levels that operations change, between the resize and the output.
 #[derive(Debug)]
 struct LevelsRenderer {
-    /// Writes the levels, one plane for each of R, G and B.
     augmenter: Augmenter,
     pass: PixelPass,
 }

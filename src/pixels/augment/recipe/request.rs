@@ -20,13 +20,11 @@ pub struct Views {
 /// The user's request: one list that makes one image, or several views of each image.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Transforms {
-    /// Whether batches hold a tuple of views, even if there is only one view.
     pub(super) returns_tuple: bool,
     /// The lists, each with the number of its views.
     pub(super) views: Vec<Views>,
 }
 
-/// The maximum number of views of an image.
 const MAX_VIEWS: u32 = 64;
 
 impl Transforms {
@@ -69,7 +67,6 @@ impl Transforms {
         Ok(Self::views(views.into_iter().flatten().collect()))
     }
 
-    /// Checks the parameters of each transform, and the number of views.
     pub(super) fn check(&self) -> Result<()> {
         let all: u64 = self.views.iter().map(|views| u64::from(views.n)).sum();
         if self.views.iter().any(|views| views.n == 0) || all == 0 {

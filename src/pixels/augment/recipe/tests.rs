@@ -19,7 +19,6 @@ pub(super) fn recipe(text: &str) -> Recipe {
     Recipe::new(&request(text), MemoryFormat::Nchw, Fidelity::Fast).unwrap()
 }
 
-/// Returns the message for a list that is refused.
 pub(super) fn refusal(text: &str) -> String {
     let recipe = Transforms::from_json(text)
         .and_then(|request| Recipe::new(&request, MemoryFormat::Nchw, Fidelity::Fast));
@@ -98,7 +97,7 @@ fn a_transform_or_a_view_more_changes_no_others_draws() {
     assert!(two[0] != two[1] && two[1] != two[2] && two[0] != two[2] && three[2] != two[2]);
 }
 
-/// Transforms of colours are keyed like transforms of geometry, so each has its own numbers in every view.
+/// Each step of each view has its own random key, whether it changes colours or geometry.
 #[test]
 fn every_step_of_every_view_has_a_key_of_its_own() {
     let crop = r#"{"CenterCrop": {"size": 9}}"#;
@@ -244,7 +243,8 @@ fn padding_without_a_resize_is_a_window_that_begins_outside() {
     assert_eq!((columns.first(), columns.last()), (Some(&-10), Some(&0)));
 }
 
-/// If an image is mirrored before its resize, other pixels are nearest, and masks must use them.
+/// If an image is mirrored before its resize, nearest sampling picks other pixels. Its mask must be sampled in the same
+/// way.
 #[test]
 fn a_list_that_mirrors_before_it_resizes_says_so() {
     let crop = r#"{"RandomResizedCrop": {"size": 9}}"#;
@@ -278,7 +278,6 @@ fn the_size_is_known_where_the_list_fixes_it() {
     );
     assert_eq!(size(r#"[{"Resize": {"size": [9, 7]}}, {"Pad": {"padding": [1, 2, 3, 4]}}]"#), Some((15, 11)));
     assert_eq!(size(r#"[{"Pad": {"padding": 3}}]"#), None);
-    // Without a fixed size, each image has its own size.
     let own = recipe(r#"[{"Resize": {"size": null, "max_size": 50}}, {"Pad": {"padding": [1, 0]}}]"#);
     let shown = drawn(&own, 0, (100, 40));
     assert_eq!((shown.width, shown.height), (52, 20));
@@ -299,7 +298,6 @@ fn values_have_the_scale_that_the_list_says() {
             {"Normalize": {"mean": [51, 51, 51], "std": [255, 255, 255]}}]"#,
     );
     assert_eq!((raw.mean, raw.std), ([0.2; 3], [1.0; 3]));
-    // Floats keep their scale when their type changes.
     let kept =
         output(r#"[{"ToDtype": {"dtype": "float32", "scale": false}}, {"ToDtype": {"dtype": "bfloat16"}}]"#);
     assert_eq!((kept.dtype, kept.std), (DType::Bf16, [1.0 / 255.0; 3]));

@@ -46,7 +46,8 @@ pub(super) fn random_resized_crop(
     [(width - w) / 2, (height - h) / 2, w, h]
 }
 
-/// Draws left and top of a crop that can move by this many pixels along x and y. The row is drawn first.
+/// Draws left and top of a crop that can move by at most `room_x` and `room_y` pixels. The top is drawn first, as in
+/// torchvision.
 pub(super) fn random_place(stream: &mut RandomStream, (room_x, room_y): (u32, u32)) -> (u32, u32) {
     let top = stream.below(u64::from(room_y) + 1) as u32;
     let left = stream.below(u64::from(room_x) + 1) as u32;
@@ -82,8 +83,8 @@ pub(super) fn resized(
 }
 
 /// Returns the size after RandomShortestSize: the shorter side becomes `short`, and both sides shrink if the longer
-/// side would exceed `longest`. Both sides are truncated products with the same factor, so the shorter side may be one
-/// pixel less.
+/// side would exceed `longest`. Both sides are truncated products with the same factor, so rounding can make the
+/// shorter side one pixel shorter than `short`.
 pub(super) fn with_short_side(
     ImageSize { width, height }: ImageSize,
     short: u32,
@@ -106,9 +107,9 @@ pub(super) fn jittered(ImageSize { width, height }: ImageSize, target: ImageSize
     ImageSize { width: side(width), height: side(height) }
 }
 
-/// Draws how many pixels RandomZoomOut adds at the left, top, right and bottom. The canvas's sides are a multiple of
-/// the image's sides, within these bounds. First the multiple is drawn, then the shares of the added pixels that are at
-/// the left and at the top. torchvision keeps these numbers in tensors, so products are in float32.
+/// Draws how many pixels RandomZoomOut adds at the left, top, right and bottom. First the canvas's sides are drawn, as
+/// a multiple (between `low` and `high`) of the image's sides. Then the shares of the added pixels at the left and at
+/// the top are drawn. torchvision keeps these numbers in tensors, so products are in float32.
 pub(super) fn zoomed_out(
     stream: &mut RandomStream,
     ImageSize { width, height }: ImageSize,
@@ -127,7 +128,7 @@ pub(super) fn centred(excess: u32) -> u32 {
     (f64::from(excess) / 2.0).round_ties_even() as u32
 }
 
-/// Returns how many pixels CenterCrop adds before and after a side that is `lacking` pixels too short.
+/// Returns how many pixels CenterCrop adds before and after a side that is `lacking` pixels shorter than the crop.
 pub(super) fn centre_padding(lacking: u32) -> (u32, u32) {
     (lacking / 2, lacking.div_ceil(2))
 }

@@ -14,7 +14,6 @@ use base::error::{DecodeError, git_lfs_pointer};
 /// Returns the wanted region, or an error if the image is too large.
 pub(super) type ChooseRegion<'a> = &'a mut dyn FnMut(u32, u32) -> Result<Region, DecodeError>;
 
-/// The width and height of an image.
 type Size = Result<(u32, u32), DecodeError>;
 
 /// A kind of image file.
@@ -22,17 +21,12 @@ type Size = Result<(u32, u32), DecodeError>;
 pub struct Format {
     /// The format's name in messages.
     pub name: &'static str,
-    /// Whether a file has this format, by its signature.
     is: fn(&[u8]) -> bool,
-    /// Reads the width and height of the image from the headers of a file of this format.
     pub(super) size: fn(&[u8]) -> Size,
-    /// Finds the metadata of a file of this format that may contain its orientation.
     pub(super) metadata: fn(&[u8]) -> Metadata<'_>,
-    /// Decodes the chosen region of a file of this format into planes.
     pub(super) decode: fn(&mut Decoder, &[u8], ChooseRegion<'_>, &mut Planes) -> Result<Decoded, DecodeError>,
 }
 
-/// All formats that can be decoded.
 static FORMATS: &[Format] = &[
     Format {
         name: "JPEG",
@@ -128,7 +122,7 @@ impl Backend {
 pub struct DecodeCounts([u64; Backend::ALL.len()]);
 
 impl DecodeCounts {
-    /// Calls `count` for each decoder and keeps the results.
+    /// Makes the counts by calling `count` for each decoder.
     pub fn counted(count: impl Fn(Backend) -> u64) -> Self {
         Self(Backend::ALL.map(count))
     }
@@ -138,7 +132,7 @@ impl DecodeCounts {
         Backend::ALL.into_iter().zip(self.0)
     }
 
-    /// The number of images that all decoders decoded.
+    /// The number of images that were decoded on the CPU: the sum of all counts.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
@@ -166,7 +160,6 @@ impl AddAssign for DecodeCounts {
     }
 }
 
-/// Makes the error for a file that no codec supports. It lists the supported formats and the file's first bytes.
 pub(super) fn not_an_image(bytes: &[u8]) -> DecodeError {
     let (last, others) = FORMATS.split_last().expect("some image can be decoded");
     let mut others: Vec<&str> = others.iter().map(|format| format.name).collect();
@@ -176,7 +169,6 @@ pub(super) fn not_an_image(bytes: &[u8]) -> DecodeError {
     DecodeError::NotAnImage(format!("{formats}: {}", describe_first_bytes(bytes)))
 }
 
-/// Describes the first bytes of a file for an error message.
 pub(super) fn describe_first_bytes(bytes: &[u8]) -> String {
     if bytes.is_empty() {
         return "is empty".into();

@@ -14,12 +14,10 @@ use base::error::DecodeError;
 
 const SIGNATURE: &[u8; 8] = b"\x89PNG\r\n\x1a\n";
 
-/// Whether a file is a PNG, by its signature.
 pub(in crate::decode) fn is(bytes: &[u8]) -> bool {
     bytes.starts_with(SIGNATURE)
 }
 
-/// Reads the width and height from the header.
 pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
     guarded(|| {
         let mut decoder = Decoder::new(Cursor::new(bytes));
@@ -29,7 +27,6 @@ pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
     })
 }
 
-/// Decodes into `out` the region of the image that `choose` picks.
 pub(super) fn decode(
     bytes: &[u8],
     max_pixels: u64,
@@ -75,7 +72,6 @@ pub(super) fn decode(
     Ok(Decoded { reduced_to_8_bits, ..Decoded::by(Backend::Png)(region) })
 }
 
-/// Makes a decoder for an image of at most `max_pixels` pixels.
 pub(in crate::decode) fn decoder(bytes: &[u8], max_pixels: u64) -> Decoder<Cursor<&[u8]>> {
     // Limits the decoder's memory for rows. Callers limit the size of the image itself.
     let limits = Limits { bytes: usize::try_from(max_pixels.saturating_mul(8)).unwrap_or(usize::MAX) };
@@ -87,8 +83,8 @@ pub(in crate::decode) fn decoder(bytes: &[u8], max_pixels: u64) -> Decoder<Curso
 }
 
 /// Decodes a PNG. If decoding fails and the file has image data but no end chunk, decodes the file again with the
-/// missing end added. The second attempt succeeds only if all pixels are present. Pillow and libpng accept such a file,
-/// too.
+/// missing end added. The second attempt succeeds only if all pixels are present. Pillow and libpng also accept such a
+/// file.
 pub(in crate::decode) fn decode_with_end_added<T>(
     bytes: &[u8],
     decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
@@ -133,7 +129,6 @@ fn append_chunk(file: &mut Vec<u8>, name: &[u8], data: &[u8]) {
 /// The number of bytes of a chunk before its data: length and name.
 const HEAD: usize = 8;
 
-/// The number of bytes of a chunk after its data.
 const CHECKSUM: usize = 4;
 
 /// A complete chunk, and the offset of its end in the file.
@@ -143,12 +138,10 @@ struct PngChunk<'a> {
     end: usize,
 }
 
-/// Reads the number of data bytes from a chunk's first bytes.
 fn length(head: &[u8]) -> usize {
     u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize
 }
 
-/// The chunks of a file, up to the first incomplete chunk.
 fn chunks(bytes: &[u8]) -> impl Iterator<Item = PngChunk<'_>> {
     let mut at = SIGNATURE.len();
     std::iter::from_fn(move || {

@@ -15,26 +15,23 @@ use crate::decode::guarded::guarded;
 use crate::decode::{ColorModel, Planes, Region};
 use base::error::DecodeError;
 
-/// The bytes of a chunk's header: its name and the length of its content.
+/// The size in bytes of a chunk's header: its name and the length of its content.
 const HEADER: usize = 8;
 
-/// The bytes of an animation frame before its chunks: position, size, duration, flags.
+/// The size in bytes of the fields of an animation frame before its chunks: position, size, duration, flags.
 const FRAME: usize = 16;
 
 /// The bit in a VP8X chunk's first byte that marks an animation.
 const ANIMATION: u8 = 1 << 1;
 
-/// Whether a file is a WebP, by its signature.
 pub(super) fn is(bytes: &[u8]) -> bool {
     bytes.len() >= 12 && bytes.starts_with(b"RIFF") && &bytes[8..12] == b"WEBP"
 }
 
-/// Reads the width and height from the headers.
 pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
     Ok(Picture::find(bytes)?.canvas)
 }
 
-/// Decodes into `out` the region of the image that `choose` picks.
 pub(super) fn decode(
     bytes: &[u8],
     choose: ChooseRegion<'_>,
@@ -54,7 +51,6 @@ pub(super) fn decode(
     Ok(region)
 }
 
-/// Finds the metadata that may contain an orientation.
 pub(super) fn metadata(bytes: &[u8]) -> Metadata<'_> {
     let content = bytes.get(HEADER..).unwrap_or_default();
     let find = |name: &[u8]| {
@@ -68,11 +64,9 @@ pub(super) fn metadata(bytes: &[u8]) -> Metadata<'_> {
 struct Picture<'a> {
     /// The chunk with the coded image, including the chunk's header: `VP8 ` or `VP8L`.
     chunk: &'a [u8],
-    /// The width and height of the whole image.
     canvas: (u32, u32),
     /// The width and height of the coded image; the first frame of an animation can be smaller than the canvas.
     size: (u32, u32),
-    /// The column and row of the canvas at which the coded image begins.
     at: (u32, u32),
 }
 
@@ -93,7 +87,6 @@ impl<'a> Picture<'a> {
         }
     }
 
-    /// The picture of a still image, which fills its canvas.
     fn still(chunk: &'a [u8]) -> Result<Self, DecodeError> {
         let size = coded_size(chunk)?;
         Ok(Self { chunk, canvas: size, size, at: (0, 0) })
@@ -156,7 +149,6 @@ impl<'a> Picture<'a> {
         Ok((pixels, decoder.has_alpha()))
     }
 
-    /// Copies the coded image to its position on a black canvas.
     fn on_canvas<const BYTES: usize>(&self, pixels: Vec<u8>) -> Vec<u8> {
         if self.size == self.canvas {
             return pixels;
@@ -171,14 +163,12 @@ impl<'a> Picture<'a> {
     }
 }
 
-/// A chunk: its name, and its ranges in the bytes of its parent.
 struct RiffChunk<'a> {
     name: &'a [u8],
     whole: Range<usize>,
     content: Range<usize>,
 }
 
-/// The chunks of `bytes`, beginning at `at`.
 struct Chunks<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -201,7 +191,6 @@ impl<'a> Iterator for Chunks<'a> {
     }
 }
 
-/// Finds the first chunk with a coded image, including the chunk's header.
 fn coded<'a>(
     chunks: impl Iterator<Item = Result<RiffChunk<'a>, DecodeError>>,
     bytes: &'a [u8],
@@ -215,7 +204,6 @@ fn coded<'a>(
     Err(corrupt("it contains no image"))
 }
 
-/// Reads the width and height of a chunk's coded image.
 fn coded_size(chunk: &[u8]) -> Result<(u32, u32), DecodeError> {
     let content = &chunk[HEADER..];
     let size = if chunk.starts_with(b"VP8L") {

@@ -5,17 +5,16 @@ use super::CudaKernel;
 use super::image::{TableEntry, bytes_of};
 use std::mem::offset_of;
 
-/// The size in bytes of a quad, the amount that a thread copies at a time. Copy chunks begin and end at multiples of
-/// it.
+/// The size in bytes of a quad: the unit that a thread copies at a time. Chunks begin and end at multiples of this
+/// size.
 pub(super) const QUAD_BYTES: u64 = 16;
 
-/// The maximum number of quads that one thread copies in a chunk.
 const QUADS_OF_THREAD: u64 = 4;
 
 /// The maximum size of a chunk in bytes. The threads of one thread block copy one chunk.
 pub(super) const CHUNK_BYTES: u64 = CudaKernel::Gather.block().0 as u64 * QUADS_OF_THREAD * QUAD_BYTES;
 
-/// The table entry of a chunk: a part of an image's needed bytes, and the destination.
+/// A table entry: one chunk of bytes to copy, with source and destination addresses.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct CopyChunkEntry {
@@ -33,20 +32,19 @@ const _: () = assert!(offset_of!(CopyChunkEntry, quads) == 16);
 // SAFETY: integers without padding, as asserted above.
 unsafe impl TableEntry for CopyChunkEntry {}
 
-/// The chunks of all images of a launch.
 #[derive(Debug, Default)]
 pub(super) struct GatherTable {
     chunks: Vec<CopyChunkEntry>,
 }
 
 impl GatherTable {
-    /// The maximum size in bytes of an image's table entries. Decoding the image needs `needed` bytes of its file.
+    /// The maximum size in bytes of an image's table entries. `needed` is the number of bytes of the image that are
+    /// copied.
     pub(super) const fn image_bytes(needed: usize) -> usize {
         needed.div_ceil(CHUNK_BYTES as usize).saturating_add(1) * size_of::<CopyChunkEntry>()
     }
 
-    /// The maximum size in bytes of the device memory for an image's gathered bytes. Decoding the image needs `needed`
-    /// bytes of its file.
+    /// The size in bytes of the device memory for the copied bytes of an image. `needed` is the number of these bytes.
     pub(super) const fn gather_bytes(needed: u64) -> u64 {
         needed + 2 * QUAD_BYTES
     }
@@ -55,8 +53,8 @@ impl GatherTable {
         self.chunks.clear();
     }
 
-    /// Adds an image of `length` bytes at the address `from`. The kernel copies them in whole quads to `to`. Returns
-    /// the device address of the image's first byte.
+    /// Adds a copy of `length` bytes of an image from address `from` to address `to`. The kernel copies whole quads (16
+    /// bytes each). Returns the device address of the first of the `length` bytes.
     pub(super) fn add(&mut self, from: u64, length: u64, to: u64) -> u64 {
         let start = from / QUAD_BYTES * QUAD_BYTES;
         let end = (from + length).next_multiple_of(QUAD_BYTES);
@@ -73,7 +71,6 @@ impl GatherTable {
         bytes_of(&self.chunks)
     }
 
-    /// The number of thread blocks: one per chunk.
     pub(super) fn blocks(&self) -> u32 {
         self.chunks.len() as u32
     }

@@ -10,7 +10,6 @@ use std::mem::offset_of;
 /// The type must be a `repr(C)` structure of integers without padding.
 pub(super) unsafe trait TableEntry: Copy {}
 
-/// The bytes of entries, as the kernel reads them.
 pub(super) fn bytes_of<T: TableEntry>(entries: &[T]) -> &[u8] {
     // SAFETY: integers without padding are bytes.
     unsafe { std::slice::from_raw_parts(entries.as_ptr().cast(), size_of_val(entries)) }

@@ -17,7 +17,6 @@ struct IndexedImageEntry {
     unused: u32,
 }
 
-/// The table entry of a row of MCUs.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct IndexedRowEntry {
@@ -62,11 +61,10 @@ unsafe impl TableEntry for RowGroupEntry {}
 /// The largest number of rows of a group: `GROUP_ROWS` in `cuda/indexed/shared.cuh`.
 const GROUP_ROWS: usize = 16;
 
-/// The number of most recently added codes that are searched before a code is added. Usually all images of a launch
-/// share the same four codes.
+/// The number of recently added Huffman codes that are compared with a code before it is added. Usually all images of a
+/// launch share the same four codes.
 const KNOWN_CODES: usize = 8;
 
-/// The indexed images of a launch, their codes, and their wanted rows of MCUs in groups.
 #[derive(Debug, Default)]
 pub(super) struct IndexedTable {
     images: Vec<IndexedImageEntry>,
@@ -76,7 +74,8 @@ pub(super) struct IndexedTable {
 }
 
 impl IndexedTable {
-    /// The size in bytes of the table entries of an image with this many rows, which adds this many codes.
+    /// The size in bytes of the table entries of an image with `rows` rows of MCUs to decode and `codes` new Huffman
+    /// codes.
     pub(super) const fn image_bytes(rows: usize, codes: usize) -> usize {
         let groups = rows.div_ceil(GROUP_ROWS);
         size_of::<IndexedImageEntry>()
@@ -129,7 +128,8 @@ impl IndexedTable {
         }
     }
 
-    /// Returns the index of a code in the table. Adds the code if it is not one of the latest [`KNOWN_CODES`] codes.
+    /// Returns the index of a Huffman code in the table. Adds the code unless it is one of the latest [`KNOWN_CODES`]
+    /// codes.
     fn number_of(&mut self, code: &HuffmanCode) -> u32 {
         let latest = self.codes.iter().enumerate().rev().take(KNOWN_CODES);
         let known = latest.into_iter().find(|(_, known)| *known == code).map(|(number, _)| number);
@@ -140,12 +140,10 @@ impl IndexedTable {
         number as u32
     }
 
-    /// The arrays of the table: images, codes, rows and groups.
     pub(super) fn parts(&self) -> [&[u8]; 4] {
         [bytes_of(&self.images), bytes_of(&self.codes), bytes_of(&self.rows), bytes_of(&self.groups)]
     }
 
-    /// The number of thread blocks: one per group.
     pub(super) fn blocks(&self) -> u32 {
         self.groups.len() as u32
     }

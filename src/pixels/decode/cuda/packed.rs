@@ -5,7 +5,6 @@ use super::image::{ImageEntry, TableEntry, bytes_of};
 use crate::decode::jpeg::plan::{CudaPlan, PlannedRow};
 use std::mem::offset_of;
 
-/// The table entry of a row of MCUs.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct PackedRowEntry {
@@ -25,7 +24,6 @@ const _: () = assert!(offset_of!(PackedRowEntry, number) == 20);
 // SAFETY: integers without padding, as asserted above.
 unsafe impl TableEntry for PackedRowEntry {}
 
-/// The packed images of a launch, and their wanted rows of MCUs.
 #[derive(Debug, Default)]
 pub(super) struct PackedTable {
     images: Vec<ImageEntry>,
@@ -62,12 +60,10 @@ impl PackedTable {
         }));
     }
 
-    /// The arrays of the table: images and rows.
     pub(super) fn parts(&self) -> [&[u8]; 2] {
         [bytes_of(&self.images), bytes_of(&self.rows)]
     }
 
-    /// The number of thread blocks: one per row.
     pub(super) fn blocks(&self) -> u32 {
         self.rows.len() as u32
     }

@@ -74,13 +74,14 @@ pub struct ImageAddresses {
     pub planes: u64,
 }
 
-/// Usual upper limit of the number of bytes that are needed of an image.
+/// The usual maximum number of bytes that decoding an image needs.
 const USUAL_BYTES: usize = 128 << 10;
 
-/// Usual upper limit of an image's wanted rows of MCUs. 40 rows of 16 pixels cover an image of 640 rows of pixels.
+/// The usual maximum number of rows of MCUs that are decoded of an image. 40 rows of 16 pixels cover an image of 640
+/// rows of pixels.
 const USUAL_ROWS: usize = 40;
 
-/// Usual upper limit of the number of Huffman codes that an image adds to the table.
+/// The usual maximum number of Huffman codes that an image adds to the table.
 const USUAL_CODES: usize = 4;
 
 /// The images that are decoded by one launch of each kernel.

@@ -5,21 +5,22 @@ use std::ops::Range;
 
 use super::super::planes::ensure_length;
 
-/// The number of zero bytes after the last segment. A reader detects the end only after each MCU, and can consume this
-/// many bytes beyond it: at most ten blocks with 64 symbols of at most 31 bits each, and the eight bytes of a refill.
+/// The number of zero bytes after the data of the last restart interval. A bit reader checks for the end of the data
+/// only after each MCU. Before the check it can consume this many bytes beyond the end: ten blocks with 64 symbols of
+/// at most 31 bits each, and the eight bytes of a refill.
 pub(super) const PADDING: usize = 10 * 64 * 4 + 64;
 
-/// If the list of segments has space for more than this, the excess is freed before the next scan is unstuffed.
+/// If the list of restart intervals has space for more entries than this, the excess is freed before the next scan is
+/// read.
 const MANY_SEGMENTS: usize = 1 << 16;
 
-/// The unstuffed entropy-coded bytes of one scan, and the ranges of its restart intervals.
+/// The entropy-coded bytes of one scan, without byte stuffing, and the ranges of its restart intervals in them.
 #[derive(Debug, Default)]
 pub(super) struct Entropy {
     data: Vec<u8>,
     segments: Vec<Range<usize>>,
 }
 
-/// The end of the entropy-coded data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DataEnd {
     /// A marker, whose 0xFF is at this offset of the file.
@@ -31,13 +32,14 @@ pub(super) enum DataEnd {
 }
 
 impl Entropy {
-    /// Unstuffs the scan that begins at `bytes[start]` up to the marker that ends it, with the instructions of `level`.
+    /// Removes the byte stuffing from the scan that begins at `bytes[start]`, up to the marker that ends the scan, with
+    /// the instructions of `level`.
     pub(super) fn unstuff(&mut self, bytes: &[u8], start: usize, level: Level) -> DataEnd {
         self.unstuff_part(bytes, start..bytes.len(), 0, level)
     }
 
-    /// Unstuffs only the bytes `part` of a scan. They begin in restart interval `first` of the scan, which becomes
-    /// index 0 for [`Entropy::reader`].
+    /// Removes the byte stuffing from only the range `part` of a scan. The range begins in restart interval `first` of
+    /// the scan, which becomes index 0 for [`Entropy::reader`].
     pub(super) fn unstuff_part(
         &mut self,
         bytes: &[u8],
@@ -102,17 +104,14 @@ impl Entropy {
         end
     }
 
-    /// The size of the allocated memory in bytes.
     pub(super) fn held(&self) -> usize {
         self.data.capacity() + self.segments.capacity() * size_of::<Range<usize>>()
     }
 
-    /// The number of the scan's restart intervals; at least one.
     pub(super) fn segments(&self) -> usize {
         self.segments.len()
     }
 
-    /// Makes a reader at the start of restart interval `index`.
     pub(super) fn reader(&self, index: usize) -> Option<BitReader<'_>> {
         let segment = self.segments.get(index)?;
         assert!(self.data.len() >= PADDING, "unstuffing pads");
@@ -120,8 +119,8 @@ impl Entropy {
     }
 }
 
-/// Finds the end of the scan that begins at `bytes[start]`: the offset of the 0xFF of the marker after it. Returns
-/// `None` if the file ends first.
+/// Returns the offset of the marker that ends the scan which begins at `bytes[start]`: the position of the marker's
+/// 0xFF. Returns `None` if the file ends first.
 pub(super) fn scan_end(bytes: &[u8], start: usize) -> Option<usize> {
     let mut at = start;
     loop {
@@ -248,7 +247,6 @@ impl BitReader<'_> {
         self.position * 8 > self.end * 8 + self.valid()
     }
 
-    /// The number of bits of the restart interval that are not yet consumed.
     fn left(&self) -> usize {
         (self.end * 8 + self.valid()).saturating_sub(self.position * 8)
     }
@@ -264,7 +262,6 @@ impl BitReader<'_> {
         self.position * 8 - self.valid()
     }
 
-    /// The number of unstuffed bytes from which bits were consumed.
     pub(super) fn consumed_bytes(&self) -> usize {
         self.consumed_bits().div_ceil(8)
     }
@@ -285,14 +282,12 @@ pub(super) fn value(window: u64, code: u32, shift: impl Fn(u64) -> u64) -> i32 {
 /// Maps the unstuffed bytes of a scan to offsets in the file, in ascending order.
 pub(super) struct FileOffsets<'a> {
     bytes: &'a [u8],
-    /// The offset of the next byte of the file to examine.
     at: usize,
     /// The number of unstuffed bytes before offset `at`.
     seen: usize,
 }
 
 impl<'a> FileOffsets<'a> {
-    /// Starts with the scan that begins at `bytes[start]`.
     pub(super) fn new(bytes: &'a [u8], start: usize) -> Self {
         Self { bytes, at: start, seen: 0 }
     }
@@ -301,7 +296,6 @@ impl<'a> FileOffsets<'a> {
     /// such byte, returns the offset of the marker after the data.
     pub(super) fn of(&mut self, index: usize) -> usize {
         loop {
-            // Most bytes are in chunks without 0xFF.
             while self.seen + CHUNK <= index
                 && let Some(chunk) = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk())
                 && first_ff(chunk) as usize >= CHUNK
@@ -335,7 +329,6 @@ impl<'a> FileOffsets<'a> {
 mod tests {
     use super::*;
 
-    /// Stuffs 0xFF bytes as an encoder does.
     fn stuff(plain: &[u8]) -> Vec<u8> {
         plain.iter().flat_map(|&byte| if byte == 0xFF { vec![0xFF, 0] } else { vec![byte] }).collect()
     }

@@ -42,14 +42,12 @@ impl BlockPlace {
     }
 }
 
-/// An order in which a block's coefficients are stored.
 pub(super) trait CoefficientOrder {
     /// The index at which coefficient `k`, in coding order, is stored in a block. Values of `k` from 64 to 255, which
     /// damaged files produce, map to indices that are not used.
     fn index(k: usize) -> usize;
 }
 
-/// Coefficients are stored in coding order.
 pub(super) struct CodingOrder;
 
 impl CoefficientOrder for CodingOrder {
@@ -59,7 +57,6 @@ impl CoefficientOrder for CodingOrder {
     }
 }
 
-/// Receives decoded blocks, one after another.
 pub(super) trait BlockSink: CoefficientOrder {
     fn new() -> Self;
 
@@ -74,7 +71,6 @@ pub(super) trait BlockSink: CoefficientOrder {
         place: BlockPlace,
     ) -> Result<(), OutOfRange>;
 
-    /// Writes the samples of all pending blocks.
     fn flush(&mut self, components: &[Component], planes: &mut [Plane]) -> Result<(), OutOfRange>;
 }
 
@@ -82,7 +78,6 @@ pub(super) trait BlockSink: CoefficientOrder {
 /// have left the processor's store buffer. Before that, a vector load over several of these stores would stall.
 pub(super) struct SingleBlockSink<T> {
     blocks: [IdctBlock; 2],
-    /// The index of the block that now receives coefficients.
     current: usize,
     /// The place of the other block while it waits for its transform.
     waiting: Option<BlockPlace>,
@@ -97,7 +92,6 @@ impl<T> CoefficientOrder for SingleBlockSink<T> {
 }
 
 impl<T: InverseDct> SingleBlockSink<T> {
-    /// Transforms the waiting block, if any.
     #[inline(always)]
     fn transform_waiting(
         &mut self,
@@ -149,7 +143,6 @@ pub(super) struct PairedBlockSink {
     /// Two pairs of blocks that alternate: one pair receives coefficients while the other waits for its transform.
     blocks: [[IdctBlock; 2]; 2],
     places: [[BlockPlace; 2]; 2],
-    /// The number of blocks so far, which selects the pair.
     count: usize,
 }
 
@@ -169,7 +162,6 @@ impl PairedBlockSink {
         (self.count / 2 % 2, self.count % 2)
     }
 
-    /// Transforms a pair of blocks that have both been read.
     #[inline(always)]
     fn transform_pair(
         &mut self,
@@ -243,7 +235,6 @@ impl BlockSink for PairedBlockSink {
         if number == 0 {
             return self.transform_pair(1 - pair, components, planes);
         }
-        // All complete pairs are transformed; one block is left.
         let (component, out, stride) = self.places[pair][0].find(components, planes);
         transform_single(&mut self.blocks[pair][0], &component.quantisation, out, stride)
     }

@@ -6,7 +6,6 @@ use std::mem::offset_of;
 /// The number of index bits of the AC lookup tables. With one more bit, the tables of two components would fill an L1
 /// cache of 32 KB, and decoding would be slower.
 pub(super) const AC_BITS: u32 = 11;
-/// The number of index bits of the DC lookup table.
 pub(super) const DC_BITS: u32 = 9;
 /// The largest number of bits that one lookup of several symbols consumes. Three lookups consume fewer bits than a
 /// refill provides.
@@ -46,7 +45,6 @@ impl Spec {
         Some(Self { counts, symbols: symbols.to_vec() })
     }
 
-    /// Returns the counts and the symbols.
     pub(super) fn into_parts(self) -> ([u8; 16], Vec<u8>) {
         (self.counts, self.symbols)
     }
@@ -117,7 +115,7 @@ impl LookupEntry {
         self.0 >> 24 & 15
     }
 
-    /// Whether this entry stands for sixteen zero coefficients.
+    /// Whether this entry stands for a run of sixteen zero coefficients (ZRL).
     #[inline(always)]
     pub(super) fn is_zeros(self) -> bool {
         self.0 & Self::ZEROS != 0
@@ -164,7 +162,6 @@ impl HuffmanCode {
         known.then(|| self.symbols[(code as i32 + self.offset[i]) as usize & 255])
     }
 
-    /// The length and the symbol of the code at the top of `window`.
     #[cold]
     pub(super) fn find(&self, window: u64) -> Option<(u32, u8)> {
         let top = (window >> 48) as u32;
@@ -179,7 +176,7 @@ impl HuffmanCode {
     }
 }
 
-/// A code of DC differences.
+/// The lookup tables of a Huffman code for DC differences.
 #[derive(Debug)]
 pub(super) struct DcTable {
     /// The lookup table, indexed by the next [`DC_BITS`] bits. A plain entry consumes at most 16 bits, including the
@@ -202,7 +199,8 @@ impl DcTable {
     }
 }
 
-/// A code of AC coefficients. A symbol is a run of zeros and the size of the value after it.
+/// The lookup tables of a Huffman code for AC coefficients. A symbol is a run of zeros and the size of the value after
+/// it.
 #[derive(Debug)]
 pub(super) struct AcTable {
     /// The lookup table, indexed by the next [`AC_BITS`] bits. A plain entry consumes at most 21 bits, including the
@@ -237,12 +235,11 @@ impl AcTable {
         Self { fast, long, long_from, code: HuffmanCode::new(spec) }
     }
 
-    /// The entry of a symbol with a code of this length.
     fn entry(length: u32, symbol: u8, max_size: u8) -> LookupEntry {
         let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
         match (run, size) {
             (15, 0) => LookupEntry(LookupEntry::SPECIAL | LookupEntry::ZEROS | length),
-            // Like libjpeg, treat runs without a value as an end of block in baseline files too.
+            // As in libjpeg, a run without a value ends the block, even in a baseline file.
             (_, 0) => LookupEntry(LookupEntry::SPECIAL | LookupEntry::END | length | run << 24),
             _ if size > u32::from(max_size) => LookupEntry::OTHER,
             _ => LookupEntry((length + size) | length << 8 | (64 - size) << 16 | (run + 1) << 24),
@@ -267,7 +264,6 @@ pub(super) fn span(code: u32, length: u32, bits: u32) -> std::ops::Range<usize> 
 pub(super) mod standard {
     use super::Spec;
 
-    /// Makes the (DC, AC) codes for luma or for chroma.
     pub(in super::super) fn tables(chroma: bool) -> (Spec, Spec) {
         let (dc_counts, ac_counts, ac_head) = if chroma {
             (
@@ -327,7 +323,6 @@ mod tests {
         let code_of =
             |spec: &Spec, symbol| spec.codes().find(|&(_, _, s)| s == symbol).map(|(c, l, _)| (c, l));
         let [luma, chroma] = [false, true].map(|chroma| standard::tables(chroma).1);
-        // Some rows of tables K.5 and K.6.
         assert_eq!(code_of(&luma, 0x00), Some((0b1010, 4)));
         assert_eq!(code_of(&luma, 0xF0), Some((0b11111111001, 11)));
         assert_eq!(code_of(&luma, 0x82), Some((0b111111111000000, 15)));

@@ -84,7 +84,6 @@ pub(super) struct Quantisation {
 }
 
 impl Quantisation {
-    /// Makes the table from `table`, which is in coding order.
     pub(super) fn new(table: &[u16; 64]) -> Self {
         let (mut steps, mut limits) = ([0; 64], [0; 64]);
         for (k, &step) in table.iter().enumerate() {
@@ -109,8 +108,8 @@ impl Quantisation {
         (within && sums.iter().all(|&sum| sum <= LIMIT)).then_some(sums)
     }
 
-    /// Whether `block`, in coding order, can be transformed. `self` was made from `table`, whose steps must not exceed
-    /// 32767.
+    /// Whether `block`, in coding order, is in the range that the transform supports. `self` was made from `table`,
+    /// whose steps must not exceed 32767.
     #[inline(always)]
     pub(super) fn allows(&self, block: &[i16; 64], table: &[i16; 64]) -> bool {
         // First a quick check, which most blocks pass: the sum of the magnitudes of all coefficients is below the
@@ -136,7 +135,7 @@ impl Quantisation {
 /// each coefficient). A larger sum means damaged data.
 const LIMIT: i32 = 2950;
 
-/// Nothing overflows if none of the sums that [`LIMIT`] bounds is larger than this. Values between the passes fit in 16
+/// If no sum (see [`LIMIT`]) is larger than this, the transform does not overflow. Values between the passes fit in 16
 /// bits (8400 · 1.387 · 4 / 2 < 2^15). Values in the second pass fit in 32 bits (16 · 2100 · 4 · 1.387² · 2^13 < 2^31).
 const QUICK: i32 = 2100;
 
@@ -144,7 +143,6 @@ const QUICK: i32 = 2100;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OutOfRange;
 
-/// An inverse DCT for one instruction set.
 pub(super) trait InverseDct {
     /// Transforms a block, clears it, and writes 8×8 samples to `out`, rows `stride` apart.
     fn block(
@@ -175,7 +173,7 @@ pub(super) fn dc_only(
     Ok(())
 }
 
-// The constants have 13 fractional bits and are named as in the paper's C renderings: C_0_541 is 0.541196100.
+// Constants with 13 fractional bits: C_0_541 is libjpeg's `FIX_0_541196100`, which is 0.541196100 · 2^13.
 pub(super) const C_0_298: i32 = 2446;
 pub(super) const C_0_390: i32 = 3196;
 pub(super) const C_0_541: i32 = 4433;
@@ -193,8 +191,8 @@ const ONE: i32 = 1 << 13;
 /// The factors of inputs 2 and 6 in the even part's rotated outputs.
 const EVEN: [[i32; 2]; 2] = [[C_0_541 + C_0_765, C_0_541], [C_0_541, C_0_541 - C_1_847]];
 
-/// The factors of inputs 1, 3, 5, 7 in the odd part's outputs, in the order of the rows 0 to 3 to which the outputs are
-/// added. They are the paper's rotations, multiplied out.
+/// Row i has the factors of inputs 1, 3, 5, 7 in the odd part that is added to output i (0 to 3). They are the paper's
+/// rotations, multiplied out.
 const ODD: [[i32; 4]; 4] = [
     [C_1_501 - C_0_899 - C_0_390 + C_1_175, C_1_175, C_1_175 - C_0_390, C_1_175 - C_0_899],
     [C_1_175, C_3_072 - C_2_562 - C_1_961 + C_1_175, C_1_175 - C_2_562, C_1_175 - C_1_961],
@@ -202,7 +200,6 @@ const ODD: [[i32; 4]; 4] = [
     [C_1_175 - C_0_899, C_1_175 - C_1_961, C_1_175, C_0_298 - C_0_899 - C_1_961 + C_1_175],
 ];
 
-/// The inverse DCT in plain Rust.
 pub(super) struct PortableIdct;
 
 impl InverseDct for PortableIdct {
@@ -299,7 +296,6 @@ mod tests {
         })
     }
 
-    /// Blocks of random density and magnitude, with quantisation tables.
     fn samples() -> impl Iterator<Item = ([i16; 64], [u16; 64])> {
         (0..3000).map(|index| {
             let mut stream = RandomKey::new(b"idct", 0, 0, Use::Augment).stream(index);
@@ -315,7 +311,6 @@ mod tests {
         })
     }
 
-    /// The result of a transform, and the block's samples.
     type Transformed = (Result<(), OutOfRange>, Vec<u8>);
 
     fn run<T: InverseDct>(coefficients: &[i16; 64], table: &[u16; 64]) -> Transformed {
@@ -433,7 +428,7 @@ mod tests {
         let samples: Vec<_> = samples().collect();
         let (mut together, mut failed) = (0, 0);
         for (number, first) in samples.iter().enumerate() {
-            // Neighbours have different tables; distant blocks have different coefficients too.
+            // Neighbours have different quantisation tables. Distant blocks also have different coefficients.
             for second in [&samples[(number + 1) % samples.len()], &samples[(7 * number) % samples.len()]] {
                 let (found, is_together) = run_two([first, second]);
                 let expected = [first, second].map(|(block, table)| run::<PortableIdct>(block, table));

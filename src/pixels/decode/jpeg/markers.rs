@@ -10,23 +10,19 @@ use base::error::DecodeError;
 /// The largest number of blocks in an MCU of several components (ITU T.81, B.2.3).
 pub(super) const MAX_BLOCKS: u32 = 10;
 
-/// One component of the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FrameComponent {
     pub(super) id: u8,
     /// The sampling factors, 1..=4.
     pub(super) h: u32,
     pub(super) v: u32,
-    /// The index of the quantisation table.
     pub(super) table: usize,
 }
 
-/// The frame header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Frame {
     /// The marker: 0xC0 baseline, 0xC1 extended sequential, 0xC2 progressive.
     pub(super) marker: u8,
-    /// The bits per sample.
     pub(super) precision: u8,
     pub(super) width: u32,
     pub(super) height: u32,
@@ -53,14 +49,13 @@ pub(super) struct Progression {
     pub(super) low: u8,
 }
 
-/// All information before the entropy-coded bytes of a scan.
 #[derive(Debug)]
 pub(super) struct ScanHeader {
     pub(super) frame: Frame,
     pub(super) color_space: JpegColorSpace,
     pub(super) scan: Vec<ScanComponent>,
     pub(super) progression: Progression,
-    /// The offset of the scan's entropy-coded bytes.
+    /// The offset in the file of the scan's entropy-coded bytes.
     pub(super) data: usize,
     pub(super) tables: CodingTables,
 }
@@ -76,14 +71,12 @@ pub(super) struct CodingTables {
     ac: [Option<Spec>; 4],
 }
 
-/// Walks over segments with bounds checks.
 struct Walker<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
 impl<'a> Walker<'a> {
-    /// The next marker, and the offset of its 0xFF.
     fn marker(&mut self) -> Result<(u8, usize), DecodeError> {
         loop {
             while *self.bytes.get(self.at).ok_or_else(|| self.truncated())? != 0xFF {
@@ -100,7 +93,6 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// The payload of the segment whose marker was just read.
     fn payload(&mut self, marker: u8) -> Result<&'a [u8], DecodeError> {
         let length = match self.bytes.get(self.at..self.at + 2) {
             Some(length) => usize::from(u16::from_be_bytes([length[0], length[1]])),
@@ -137,7 +129,6 @@ fn corrupt(marker: u8, at: usize, what: &str) -> DecodeError {
 }
 
 impl ScanHeader {
-    /// Reads the headers of `bytes`, which begin with a JPEG signature, up to the first scan.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut walker = Walker { bytes, at: 2 };
         let mut frame: Option<Frame> = None;
@@ -183,7 +174,8 @@ impl ScanHeader {
         }
     }
 
-    /// Advances to the next scan. `at` is the end of the previous scan. Returns `false` if the image ends instead.
+    /// Reads the headers of the next scan, after the end `at` of the previous scan. Returns `false` if the image has no
+    /// further scan.
     pub(super) fn next_scan(&mut self, bytes: &[u8], at: usize) -> Result<bool, DecodeError> {
         let mut walker = Walker { bytes, at };
         loop {
@@ -217,12 +209,10 @@ impl CodingTables {
         done.ok_or_else(|| corrupt(marker, at, "has invalid contents"))
     }
 
-    /// The DC code of a component in a scan.
     pub(super) fn dc(&self, scan: &ScanComponent) -> Result<&Spec, DecodeError> {
         self.dc[scan.dc].as_ref().ok_or_else(|| missing("DC Huffman", scan.dc))
     }
 
-    /// The AC code of a component in a scan.
     pub(super) fn ac(&self, scan: &ScanComponent) -> Result<&Spec, DecodeError> {
         self.ac[scan.ac].as_ref().ok_or_else(|| missing("AC Huffman", scan.ac))
     }
@@ -273,7 +263,6 @@ pub(super) fn check_end(bytes: &[u8], at: usize) -> Result<(), DecodeError> {
     }
 }
 
-/// The error for a truncated file.
 pub(super) fn truncated(bytes: &[u8]) -> DecodeError {
     let length = bytes.len();
     DecodeError::Corrupt(format!("truncated: no end-of-image marker in {length} bytes"))
@@ -334,7 +323,6 @@ fn read_frame(marker: u8, payload: &[u8]) -> Result<Frame, &'static str> {
     Ok(Frame { marker, precision, width, height, components })
 }
 
-/// Reads the components and the progression of a scan from the payload of its SOS segment.
 pub(super) fn read_scan(
     payload: &[u8],
     frame: &Frame,
@@ -381,7 +369,6 @@ fn color_space(frame: &Frame, jfif: bool, adobe: Option<u8>) -> JpegColorSpace {
 mod tests {
     use super::*;
 
-    /// Makes a file with these segments after SOI, each as (marker, payload).
     fn file(segments: &[(u8, &[u8])]) -> Vec<u8> {
         let mut bytes = vec![0xFF, 0xD8];
         for (marker, payload) in segments {

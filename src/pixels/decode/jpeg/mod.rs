@@ -47,17 +47,14 @@ pub(super) fn annex_k_luma_codes() -> [([u8; 16], Vec<u8>); 2] {
     [dc, ac].map(huffman::Spec::into_parts)
 }
 
-/// Whether a file is a JPEG, by its signature.
 pub(super) fn is(bytes: &[u8]) -> bool {
     bytes.starts_with(&[0xFF, 0xD8, 0xFF])
 }
 
-/// Reads the width and height of `bytes`, which begin with a JPEG signature.
 pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
     header(bytes).map(|header| (header.width, header.height))
 }
 
-/// Finds the metadata in `bytes`, which begin with a JPEG signature.
 pub(super) fn metadata(bytes: &[u8]) -> Metadata<'_> {
     const XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
     let segments = || markers::app1_segments(bytes);
@@ -67,7 +64,6 @@ pub(super) fn metadata(bytes: &[u8]) -> Metadata<'_> {
     }
 }
 
-/// Reads the headers of `bytes`, which begin with a JPEG signature.
 pub(super) fn header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {
     let header = ScanHeader::parse(bytes)?;
     check_size(bytes, &header)?;
@@ -104,22 +100,21 @@ pub(in crate::decode) enum RowPositions<'a> {
     None,
     /// The index, which has the positions of all rows.
     Index(&'a IndexHead<'a>),
-    /// The positions that earlier decoding found, if any. Decoding adds more positions.
+    /// The positions that earlier decoding of this file found, if any. Decoding adds the positions that it finds.
     Found(&'a mut Option<RowStarts>),
 }
 
 /// The frame marker of progressive files.
 const PROGRESSIVE: u8 = 0xC2;
 
-/// The tables and scratch memory of the JPEG decoder.
 #[derive(Debug, Default)]
 pub(super) struct Jpeg {
     cache: TableCache,
     entropy: Entropy,
-    /// The row starts that the latest scan found.
     rows: Vec<RowStart>,
     progressive: progressive::ProgressiveScratch,
-    /// The decoded components, used if the planes are not the components themselves but are computed from them.
+    /// The decoded components of an image whose planes must be computed from the components, for example of a CMYK
+    /// image.
     components: [Plane; 4],
 }
 
@@ -183,7 +178,6 @@ impl Jpeg {
         Ok(Decoded { concealed, ..Decoded::by(Backend::Region)(region) })
     }
 
-    /// Decodes scans until all components are decoded. Nearly every file has one scan.
     fn decode_region(
         &mut self,
         bytes: &[u8],
@@ -241,7 +235,6 @@ impl Jpeg {
             .map_err(|failure| damage(bytes, header.data, failure, (columns, rows)))
     }
 
-    /// The components of a scan.
     fn components(
         &mut self,
         header: &ScanHeader,
@@ -270,8 +263,8 @@ impl Jpeg {
     }
 }
 
-/// Unstuffs the scan that begins at `start` and has this many columns and rows of MCUs, checks its restart markers, and
-/// returns the offset of its end.
+/// Removes the byte stuffing from the scan that begins at `start` and has this many columns and rows of MCUs. Checks
+/// the scan's restart markers, and returns the offset of its end.
 fn unstuff(
     entropy: &mut Entropy,
     bytes: &[u8],
@@ -292,9 +285,9 @@ fn unstuff(
     let mcus = u64::from(columns) * u64::from(rows);
     let expected = (mcus - 1).checked_div(u64::from(restart_interval)).unwrap_or(0) + 1;
     let found = entropy.segments() as u64;
-    // Restart markers after the last MCU are skipped, like all other data there.
+    // Restart markers and other data after the last MCU are skipped.
     if found < expected || (restart_interval == 0 && found > 1) {
-        // A truncated file also lacks restart markers. For such a file, truncation is the better error.
+        // A truncated file lacks restart markers. For a truncated file, report the truncation instead.
         check_end(bytes, end)?;
         return Err(DecodeError::Corrupt(format!(
             "{found} restart intervals, but the header requires {expected}"
@@ -303,7 +296,6 @@ fn unstuff(
     Ok(end)
 }
 
-/// Makes the error for a failure in the scan that begins at `start` and has this many columns and rows of MCUs.
 fn damage(bytes: &[u8], start: usize, failure: ScanFailure, (columns, rows): (u32, u32)) -> DecodeError {
     let ScanFailure { fault, mcu, byte } = failure;
     let at = FileOffsets::new(bytes, start).of(byte);
@@ -318,18 +310,17 @@ fn damage(bytes: &[u8], start: usize, failure: ScanFailure, (columns, rows): (u3
     DecodeError::Corrupt(format!("{what}, near byte {at}, in MCU {mcu} of {mcus}"))
 }
 
-/// Makes the error for an image that ends before the component `missing` was coded.
 fn incomplete(missing: Option<usize>) -> DecodeError {
     let component = missing.unwrap_or(0);
     DecodeError::Corrupt(format!("the image ends without a scan of component {component}"))
 }
 
-/// Refuses files that are too short for the image size in their header, which would otherwise cause a large allocation.
-/// Each block of the image takes at least one bit, in baseline files and in the first scan of progressive files.
+/// Refuses files that are too short for the image size in their header, because decoding would allocate memory for that
+/// size. Each block of the image takes at least one bit, in baseline files and in the first scan of progressive files.
 fn check_size(bytes: &[u8], header: &ScanHeader) -> Result<(), DecodeError> {
     let frame = &header.frame;
     let blocks = u64::from(frame.width.div_ceil(8)) * u64::from(frame.height.div_ceil(8));
-    // At least one component has full resolution.
+    // At least one component has full resolution, so it has this many blocks.
     if (bytes.len() as u64) * 8 < blocks {
         let (length, width, height) = (bytes.len(), frame.width, frame.height);
         return Err(DecodeError::Corrupt(format!(
@@ -339,7 +330,6 @@ fn check_size(bytes: &[u8], header: &ScanHeader) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// Refuses files that no decoder here supports.
 fn check_supported(header: &ScanHeader) -> Result<(), DecodeError> {
     let frame = &header.frame;
     let unsupported = |what: String| Err(DecodeError::Unsupported(what));
@@ -362,7 +352,6 @@ fn check_supported(header: &ScanHeader) -> Result<(), DecodeError> {
 
 /// The blocks of the wanted region, in the image and in each component.
 struct RegionLayout {
-    /// The meaning of the resulting planes.
     color: ColorModel,
     /// Whether the planes are the coded components. If not, the planes are computed from the components.
     planes_are_components: bool,
@@ -378,7 +367,7 @@ struct ComponentRegion {
     v: u32,
     quantisation: usize,
     sampling: Sampling,
-    /// The columns and rows of wanted blocks.
+    /// The columns and rows of the component's blocks that the region needs.
     columns: Range<u32>,
     rows: Range<u32>,
 }
@@ -397,12 +386,11 @@ impl ComponentRegion {
 }
 
 impl RegionLayout {
-    /// Lays out the region of an image whose planes are the coded components; `None` for other images.
+    /// Lays out the region of an image whose coded components can be used as planes; `None` for other images.
     fn of_coded(frame: &Frame, color_space: JpegColorSpace, region: Region) -> Option<Self> {
         Self::of(frame, color_space, region).ok().filter(|layout| layout.planes_are_components)
     }
 
-    /// Lays out `region`.
     fn of(frame: &Frame, color_space: JpegColorSpace, region: Region) -> Result<Self, DecodeError> {
         let color = match color_space {
             JpegColorSpace::Gray => ColorModel::Gray,
@@ -439,12 +427,10 @@ impl RegionLayout {
         Ok(Self { color, planes_are_components, columns, rows, parts })
     }
 
-    /// Sets the image size and the colour model of `out`.
     fn describe(&self, frame: &Frame, out: &mut Planes) {
         (out.image_width, out.image_height, out.color) = (frame.width, frame.height, self.color);
     }
 
-    /// Shapes the planes for the wanted blocks of each component.
     fn shape(&self, planes: &mut [Plane]) {
         for (part, plane) in self.parts.iter().zip(planes) {
             let (columns, rows) = (&part.columns, &part.rows);
@@ -452,7 +438,6 @@ impl RegionLayout {
         }
     }
 
-    /// The columns and rows of MCUs in a scan of these components.
     fn mcus(&self, scan: &[ScanComponent]) -> (u32, u32) {
         match scan {
             [alone] => {
@@ -464,7 +449,7 @@ impl RegionLayout {
         }
     }
 
-    /// The columns and rows of the MCUs that hold wanted blocks, in a scan of these components.
+    /// Returns the columns and rows of the MCUs of a scan that contain blocks to decode.
     fn wanted(&self, scan: &[ScanComponent]) -> (Range<u32>, Range<u32>) {
         let over = |range: fn(&ComponentRegion) -> &Range<u32>, factor: fn((u32, u32)) -> u32| {
             let parts = || scan.iter().map(|scan| &self.parts[scan.component]);

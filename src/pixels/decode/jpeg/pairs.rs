@@ -46,28 +46,25 @@ impl Symbols {
         self.0
     }
 
-    /// The distance by which the first symbol advances the coefficient index.
     #[inline(always)]
     pub(super) fn first(self) -> usize {
         (self.0 >> 6 & 31) as usize
     }
 
-    /// The distance by which all symbols advance the coefficient index.
     #[inline(always)]
     pub(super) fn advance(self) -> usize {
         (self.0 >> 25) as usize
     }
 
-    /// The index of the block's last coefficient, if the symbols end the block. `next` is the index that they advance
-    /// to. It must be at least 63: symbols that advance less do not end the block. `None` if the table does not cover
-    /// the symbols, or if it covers two and the first one already ends the block.
+    /// The index of the block's last coefficient, if the symbols end the block. `next` is the coefficient index after
+    /// the symbols, and must be at least 63: symbols that advance the index less do not end the block. Returns `None`
+    /// if the table does not cover the symbols, or if the first of two symbols already ends the block.
     #[inline(always)]
     pub(super) fn last(self, next: usize) -> Option<usize> {
         let last = next.wrapping_sub(END as usize);
         if self.0 >> 31 == 1 && last < 63 { Some(last) } else { (next == 63).then_some(63) }
     }
 
-    /// The first symbol's value.
     #[inline(always)]
     pub(super) fn first_value(self) -> i32 {
         (self.0 << 15) as i32 >> 26
@@ -108,7 +105,7 @@ impl PairTable {
         for (code, length, symbol) in spec.codes().take_while(|&(_, length, _)| length <= AC_BITS) {
             let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
             let bits = length + size;
-            // The sign, which is the value's first bit, must be inside the lookup too.
+            // The sign, which is the value's first bit, must be inside the bits of the lookup.
             let needed = length + u32::from(size > 0);
             if size > MAX_LAST || bits > MAX_STEP || needed > AC_BITS {
                 continue;
@@ -146,17 +143,13 @@ mod tests {
     use super::super::huffman::{AcTable, MAX_AC_SIZE, standard};
     use super::*;
 
-    /// A symbol found by the plain algorithm.
     struct Found {
-        /// The length of the symbol's code.
         length: u32,
-        /// The length of code and value together.
         bits: u32,
         advance: u32,
         value: i32,
     }
 
-    /// Finds the symbol at the top of `window`.
     fn by_hand(table: &AcTable, window: u64) -> Option<Found> {
         let (length, symbol) = table.code.find(window)?;
         let size = u32::from(symbol & 15);

@@ -61,27 +61,24 @@ impl<'a> CudaImage<'a> {
 /// The plan by which a GPU kernel decodes a region of an image.
 #[derive(Debug, Clone)]
 pub struct CudaPlan {
-    /// The layout of the planes in the image's own device memory. The planes hold the wanted blocks.
+    /// The layout of the decoded planes in the image's device memory. The planes hold the blocks that the region needs.
     pub layout: PlanesLayout,
-    /// The range of the image's bytes that is needed.
+    /// The range of the image's bytes that the kernel needs.
     pub bytes: Range<usize>,
-    /// The components, in their order in a row of MCUs.
+    /// The components, in the order in which a row of MCUs stores them.
     pub(in crate::decode) components: Vec<PlannedComponent>,
     pub(in crate::decode) rows: PlannedRows,
 }
 
-/// The wanted part of a component.
 #[derive(Debug, Clone)]
 pub(in crate::decode) struct PlannedComponent {
-    /// The index of the component's plane.
     pub(in crate::decode) plane: usize,
     /// The number of columns of blocks, including the padding blocks of MCUs.
     pub(in crate::decode) columns: u32,
     /// The number of rows of blocks in a row of MCUs.
     pub(in crate::decode) rows: u32,
-    /// The wanted columns and rows of blocks.
     pub(in crate::decode) wanted: [Range<u32>; 2],
-    /// The quantisation steps, row by row of a block.
+    /// The quantisation steps, in row-major order.
     pub(in crate::decode) steps: [u16; 64],
 }
 
@@ -100,18 +97,14 @@ impl PlannedComponent {
     }
 }
 
-/// A wanted row of MCUs.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::decode) struct PlannedRow {
-    /// The index of the row in the image.
     pub(in crate::decode) number: u32,
     /// The row's offset in [`CudaPlan::bytes`].
     pub(in crate::decode) start: u64,
-    /// The row's length in bytes.
     pub(in crate::decode) length: u32,
 }
 
-/// The wanted rows of MCUs.
 #[derive(Debug, Clone)]
 pub(in crate::decode) enum PlannedRows {
     /// Rows of a packed image, each with the CRC-32C of its bytes.
@@ -120,14 +113,11 @@ pub(in crate::decode) enum PlannedRows {
     Indexed(PlannedScan, Vec<(PlannedRow, EntryPoint)>),
 }
 
-/// The scan of an indexed image.
 #[derive(Debug, Clone)]
 pub(in crate::decode) struct PlannedScan {
-    /// The numbers of columns and rows of MCUs.
     pub(in crate::decode) mcus: (u32, u32),
-    /// The number of MCUs between restart markers; 0 if there are none.
     pub(in crate::decode) restart_interval: u32,
-    /// The columns of MCUs that hold wanted blocks.
+    /// The range of columns of MCUs that contain blocks to decode.
     pub(in crate::decode) wanted: Range<u32>,
     /// The code of DC differences and the code of AC coefficients, for each component.
     pub(in crate::decode) codes: Vec<[HuffmanCode; 2]>,

@@ -20,9 +20,7 @@ use std::ops::Range;
 /// The start positions of a file's rows of MCUs, beginning with the first row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowStarts {
-    /// The length of the file in bytes.
     length: usize,
-    /// The CRC-32C of the file's bytes.
     crc: u32,
     rows: Vec<PackedEntry>,
 }
@@ -128,11 +126,8 @@ pub(super) fn decode_from(
 pub(super) struct ScanFromEntryPoint<'a> {
     file: &'a [u8],
     components: Vec<Component>,
-    /// The numbers of columns and rows of MCUs.
     mcus: (u32, u32),
-    /// The number of MCUs between restart markers; 0 if there are none.
     restart_interval: u32,
-    /// The wanted columns and rows of MCUs.
     columns: Range<u32>,
     pub(super) rows: Range<u32>,
     level: Level,

@@ -13,30 +13,24 @@ use super::pairs::PairTable;
 use crate::decode::Plane;
 use base::simd::Level;
 
-/// One component of the scan.
 pub(super) struct Component {
     /// The columns and rows of this component's blocks in an MCU.
     pub(super) h: u32,
     pub(super) v: u32,
-    /// The plane that the component fills.
     pub(super) plane: usize,
     pub(super) quantisation: Quantisation,
     pub(super) dc: Arc<DcTable>,
     pub(super) ac: Arc<AcTable>,
     pub(super) pairs: Arc<PairTable>,
-    /// The columns and rows of the component's wanted blocks.
     pub(super) columns: Range<u32>,
     pub(super) rows: Range<u32>,
 }
 
-/// A scan, and the part of it to decode.
 pub(super) struct Scan<'a> {
     pub(super) entropy: &'a Entropy,
     pub(super) components: &'a [Component],
-    /// The numbers of columns and rows of MCUs of the image.
     pub(super) columns: u32,
     pub(super) rows: u32,
-    /// The number of MCUs between restart markers; 0 if there are none.
     pub(super) restart_interval: u32,
     /// The columns and rows of the MCUs that hold wanted blocks.
     pub(super) wanted: (Range<u32>, Range<u32>),
@@ -54,7 +48,6 @@ pub(super) struct ScanStart {
     pub(super) dc: [i32; 4],
 }
 
-/// A fault in the entropy-coded data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScanFault {
     /// Bits with which no Huffman code begins.
@@ -75,11 +68,9 @@ impl From<OutOfRange> for ScanFault {
     }
 }
 
-/// A fault and its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ScanFailure {
     pub(super) fault: ScanFault,
-    /// The index of the MCU.
     pub(super) mcu: u64,
     /// The number of unstuffed bytes before the fault.
     pub(super) byte: usize,
@@ -232,7 +223,6 @@ fn decode_mcu<B: BlockSink>(
     Ok(())
 }
 
-/// Skips an MCU.
 #[inline(always)]
 pub(super) fn skip_mcu(
     bits: &mut BitReader,
@@ -259,7 +249,6 @@ pub(super) fn read_difference(bits: &mut BitReader, table: &DcTable) -> Result<i
     Ok(difference)
 }
 
-/// Reads a DC difference and adds it to `dc`.
 #[inline(always)]
 fn read_dc(bits: &mut BitReader, component: &Component, dc: &mut i32) -> Result<(), ScanFault> {
     *dc += read_difference(bits, &component.dc)?;

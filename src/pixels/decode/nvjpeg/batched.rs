@@ -19,7 +19,6 @@ use base::error::{DecodeError, Result};
 const FORMATS: [(ColorModel, OutputFormat); 2] =
     [(ColorModel::YCbCr, OutputFormat::NVJPEG_OUTPUT_YUV), (ColorModel::Gray, OutputFormat::NVJPEG_OUTPUT_Y)];
 
-/// nvJPEG's batched decoder on one backend.
 pub(super) struct Batched {
     backend: NvJpegBackend,
     // One caller for each output format. They must be dropped before the handle.
@@ -30,13 +29,11 @@ pub(super) struct Batched {
     handle: Handle,
 }
 
-/// The state for calls with one output format.
 struct Caller {
     color: ColorModel,
     format: OutputFormat,
     state: State,
     params: Batch,
-    /// Event that completes when the last call is done.
     done: Event,
     // The images of the call in preparation; `indices` are their positions in the requests.
     indices: Vec<usize>,
@@ -98,12 +95,10 @@ impl Batched {
         Ok(Self { backend, callers, parsed, idle: Event::new(device)?, handle })
     }
 
-    /// The number of the GPU's engines, and of cores per engine.
     pub(super) fn engines(&self) -> nvjpeg_sys::Result<(u32, u32)> {
         self.handle.engines()
     }
 
-    /// Whether no work is in flight.
     pub(super) fn is_idle(&self) -> Result<bool> {
         self.callers.iter().try_fold(true, |idle, caller| Ok(idle && caller.done.is_done()?))
     }
@@ -143,7 +138,7 @@ fn sleep_until_idle(idle: &Event, stream: &Stream) -> Result<()> {
 }
 
 impl Caller {
-    /// Collects the images of this caller's format that the backend supports.
+    /// Collects the images that have this caller's output format and that the backend supports.
     fn prepare(
         &mut self,
         handle: &Handle,
@@ -218,7 +213,7 @@ impl Caller {
                 continue;
             };
             failed = true;
-            // After this wait the state is free. An error of the GPU itself is reported here.
+            // After this wait the state is free. The wait reports an error of the GPU itself.
             sleep_until_idle(idle, stream)?;
             let middle = start + (end - start) / 2;
             if middle - start < least {
@@ -250,7 +245,6 @@ impl Caller {
     }
 }
 
-/// The destination of a request's planes.
 pub(super) fn target(request: &Request<'_>) -> Image {
     let count = request.layout.used().len();
     let planes = request.planes.map(|plane| (plane.ptr, plane.stride));

@@ -40,14 +40,12 @@ struct Backends {
     hardware: BackendState<Batched>,
     cuda_batched: BackendState<Batched>,
     cuda: BackendState<PerImageDecoder>,
-    /// All streams that were used.
     streams: Vec<Stream>,
 }
 
 /// `None` before the backend was tried. Afterwards the backend, or the reason why this GPU lacks it.
 type BackendState<T> = Option<Result<T, String>>;
 
-/// Why a backend could not be made.
 pub(super) enum CreateError {
     Library(nvjpeg_sys::Error),
     Driver(Error),
@@ -103,9 +101,9 @@ impl NvJpegDecoder {
     /// The caller must keep files and memory until the stream has done this work; memory can be freed in the stream's
     /// order. `begins` is recorded on `stream` when everything is parsed and the first call starts.
     ///
-    /// The host sleeps here until earlier work is done:
+    /// The calling thread sleeps until earlier work is done:
     ///
-    /// - the previous call on the same backend and of the same kind;
+    /// - the previous call on the same backend with images of the same colour model;
     /// - with [`NvJpegBackend::Hardware`], all work that `stream` has queued before, because the engine does not wait,
     ///   and all of this call's own work except its last call;
     /// - after a failure, the whole stream.
@@ -176,7 +174,6 @@ impl NvJpegDecoder {
         }
     }
 
-    /// Whether this GPU or this nvJPEG lacks the backend, as [`NvJpegDecoder::make`] has found.
     pub(super) fn lacks_backend(&mut self, backend: NvJpegBackend) -> bool {
         let Some(backends) = &mut self.backends else { return false };
         match backend {
@@ -234,13 +231,11 @@ impl Backends {
         cuda.is_idle()
     }
 
-    /// The field of a batched backend.
     fn batched(&mut self, backend: NvJpegBackend) -> &mut BackendState<Batched> {
         if backend == NvJpegBackend::Hardware { &mut self.hardware } else { &mut self.cuda_batched }
     }
 }
 
-/// Fills an empty field with the result of `make`.
 fn fill<T>(
     place: &mut BackendState<T>,
     backend: NvJpegBackend,
@@ -250,7 +245,7 @@ fn fill<T>(
         *place = Some(match make() {
             Ok(made) => Ok(made),
             Err(CreateError::Library(error)) if is_final(error) => Err(explain(backend, error)),
-            // Memory might be short now and sufficient next time.
+            // A lack of memory may be temporary, so the next call tries again.
             Err(CreateError::Library(error)) => return Err(Error::Unavailable(explain(backend, error))),
             Err(CreateError::Driver(error)) => return Err(error),
         });
@@ -276,7 +271,6 @@ fn dropped() -> Error {
     Error::Internal("the decoder was dropped".into())
 }
 
-/// The reason why a backend could not be made, and what is missing if that can be determined.
 fn explain(backend: NvJpegBackend, error: nvjpeg_sys::Error) -> String {
     let reason = error.to_string();
     let is_short = error.status == Some(Status::NVJPEG_STATUS_ALLOCATOR_FAILURE);
@@ -289,7 +283,6 @@ fn explain(backend: NvJpegBackend, error: nvjpeg_sys::Error) -> String {
     )
 }
 
-/// Checks the properties of a request that need no decoding.
 fn check(request: &Request<'_>) -> ImageOutcome {
     let refuse = |what: &str| Err(DecodeError::Unsupported(what.into()).into());
     if !request.bytes.ends_with(&[0xFF, 0xD9]) {
@@ -303,14 +296,13 @@ fn check(request: &Request<'_>) -> ImageOutcome {
     Ok(())
 }
 
-/// Refuses all images that are not refused yet. `why` is the backend's problem.
+/// Refuses all images that are not refused yet. `why` says what is wrong with the backend.
 fn refuse_all(outcomes: &mut [ImageOutcome], why: &str) {
     for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
         *outcome = Err(Error::Unavailable(why.to_owned()));
     }
 }
 
-/// Converts nvJPEG's error to the outcome for an image.
 pub(super) fn refusal(error: nvjpeg_sys::Error) -> Error {
     match error.status {
         Some(Status::NVJPEG_STATUS_BAD_JPEG | Status::NVJPEG_STATUS_INCOMPLETE_BITSTREAM) => {

@@ -14,12 +14,10 @@ use base::error::Result;
 /// The smallest block. Sizes are powers of two, so that growing buffers rarely need another block.
 const SMALLEST: usize = 64 << 10;
 
-/// The blocks of one kind of memory.
 struct MemoryBlocks<B> {
     used: HashMap<u64, MemoryBlock<B>>,
     retired: Vec<MemoryBlock<B>>,
     free: Vec<MemoryBlock<B>>,
-    /// The number of blocks made so far.
     made: u64,
 }
 
@@ -34,8 +32,8 @@ impl<B> MemoryBlocks<B> {
         Self { used: HashMap::new(), retired: Vec::new(), free: Vec::new(), made: 0 }
     }
 
-    /// Takes a block of at least `bytes` and returns its address. If no block is free, `make` allocates one: (address,
-    /// memory).
+    /// Takes a block of at least `bytes` bytes and returns its address. If no free block fits, `make` allocates a block
+    /// and returns (address, memory).
     fn take(&mut self, bytes: usize, make: impl FnOnce(usize) -> Option<(u64, B)>) -> Option<u64> {
         let wanted = bytes.max(SMALLEST).checked_next_power_of_two()?;
         let fits = |block: &MemoryBlock<B>| block.bytes >= wanted && block.bytes / 4 <= wanted;
@@ -62,7 +60,6 @@ impl<B> MemoryBlocks<B> {
     }
 }
 
-/// The working memory of one decoder. Clones share the memory.
 #[derive(Clone)]
 pub(super) struct WorkingMemory(Arc<WorkingMemoryInner>);
 
@@ -90,13 +87,11 @@ impl WorkingMemory {
         })))
     }
 
-    /// Makes freed memory available again. All work of the decoder must be done.
     pub(super) fn recycle(&self) {
         lock(&self.0.device_blocks).recycle();
         lock(&self.0.host_blocks).recycle();
     }
 
-    /// The number of allocations so far, of device and host memory together.
     pub(super) fn allocations(&self) -> u64 {
         lock(&self.0.device_blocks).made + lock(&self.0.host_blocks).made
     }

@@ -28,8 +28,8 @@ pub enum NvJpegBackend {
     Hardware,
     /// CUDA kernels that decode many images in one call, including the Huffman codes: whole baseline files of one scan.
     CudaBatched,
-    /// CUDA kernels that decode image by image, progressive files too. The CPU decodes the Huffman codes, except those
-    /// of huge baseline images; see [`host_decodes_huffman`].
+    /// CUDA kernels that decode one image after another, including progressive files. The CPU decodes the Huffman
+    /// codes, except those of huge baseline images; see [`host_decodes_huffman`].
     Cuda,
 }
 
@@ -196,7 +196,6 @@ impl Abilities {
         self.table.0[backend as usize][sampling as usize].1 = ability;
     }
 
-    /// Records why `backend` cannot do more with `sampling`.
     fn note(&mut self, backend: NvJpegBackend, sampling: Subsampling, reason: Option<String>) {
         Arc::make_mut(&mut self.notes)[backend as usize][sampling as usize] = reason;
     }

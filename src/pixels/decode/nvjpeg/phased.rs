@@ -17,7 +17,6 @@ use base::error::{DecodeError, Result};
 pub(super) struct PerImageDecoder {
     // Two states, each for one image in flight. The fields of this struct are dropped in this order.
     image_states: [ImageState; 2],
-    /// The index of the most recently used state.
     latest: usize,
     by_cpu: Decoder,
     by_gpu: Decoder,
@@ -26,7 +25,6 @@ pub(super) struct PerImageDecoder {
 /// The state of one image in flight. A decoder has two states, so that the CPU decodes the codes of one image while the
 /// data of the other image is copied to the GPU.
 struct ImageState {
-    /// Event that completes when the image is done.
     done: Event,
     by_cpu: State,
     by_gpu: State,
@@ -62,7 +60,6 @@ impl PerImageDecoder {
         Ok(Self { image_states: [image_state()?, image_state()?], latest: 0, by_cpu, by_gpu })
     }
 
-    /// Whether no image is in flight.
     pub(super) fn is_idle(&self) -> Result<bool> {
         self.image_states.iter().try_fold(true, |idle, image_state| Ok(idle && image_state.done.is_done()?))
     }
@@ -86,8 +83,8 @@ impl PerImageDecoder {
                     *outcome = Err(DecodeError::Unsupported(kind.into()).into())
                 }
                 Err(error) => {
-                    // Wait until the work that was queued for the image is done. An error of the GPU itself is reported
-                    // here.
+                    // Wait until the work that was queued for the image is done. This call reports an error of the GPU
+                    // itself.
                     image_state.done.record(stream)?;
                     image_state.done.synchronize()?;
                     *outcome = Err(refusal(error));

@@ -15,7 +15,7 @@ const TOLERANCE: f64 = 1.5;
 /// minus 128.
 const STEP: u8 = 8;
 
-/// Whether planes have the samples of a specimen, within the tolerance.
+/// Whether `samples` equal the known samples of a specimen, within the tolerance.
 pub(super) fn is_right(layout: &PlanesLayout, samples: &[u8]) -> bool {
     layout.used().iter().enumerate().all(|(component, plane)| {
         (0..plane.height).all(|y| {
@@ -33,9 +33,7 @@ pub(super) fn is_right(layout: &PlanesLayout, samples: &[u8]) -> bool {
     })
 }
 
-/// The coefficients of a block, in quantisation steps.
 struct SpecimenBlock {
-    /// The mean of the block's samples.
     level: i32,
     /// The coefficient of a horizontal half wave: place 1 of the zigzag.
     wave: i32,
@@ -67,7 +65,6 @@ impl SpecimenBlock {
 static COSINES: LazyLock<[f64; 8]> =
     LazyLock::new(|| std::array::from_fn(|x| ((2 * x + 1) as f64 * PI / 16.0).cos()));
 
-/// Makes a specimen file of this size.
 pub(super) fn file(sampling: Subsampling, (width, height): (u32, u32)) -> Vec<u8> {
     let (h, v) = sampling.steps();
     let components: u8 = if sampling == Subsampling::Gray { 1 } else { 3 };
@@ -117,7 +114,6 @@ pub(super) fn file(sampling: Subsampling, (width, height): (u32, u32)) -> Vec<u8
     file
 }
 
-/// The code and its length for each symbol.
 struct Code([(u32, u32); 256]);
 
 impl Code {
@@ -135,7 +131,6 @@ impl Code {
     }
 }
 
-/// A writer for entropy-coded bytes.
 struct BitWriter {
     dc: Code,
     ac: Code,
@@ -193,7 +188,6 @@ impl BitWriter {
     }
 }
 
-/// The number of bits that a value needs.
 fn size(value: i32) -> u32 {
     32 - value.unsigned_abs().leading_zeros()
 }

@@ -25,7 +25,6 @@ fn even(sampling: Subsampling) -> (u32, u32) {
 /// The number of images of a trial on the CUDA backend, which decodes them one after another.
 const FEW: usize = 4;
 
-/// The result of a trial; the error says why the backend failed the trial.
 type TrialResult = Result<(), String>;
 
 impl Abilities {
@@ -51,7 +50,7 @@ impl Abilities {
         for backend in NvJpegBackend::ALL {
             match examiner.decoder.make(backend) {
                 Ok(()) => backends.push(backend),
-                // The last backend is required, because nothing of nvJPEG works without it; the other backends are
+                // The backend `Cuda` is required, because nvJPEG does not work without it. The other backends are
                 // optional.
                 Err(Error::Unavailable(reason)) if backend != NvJpegBackend::Cuda => {
                     if !examiner.decoder.lacks_backend(backend) {
@@ -83,7 +82,6 @@ impl Abilities {
     }
 }
 
-/// Tries one backend with one kind of image at a time.
 struct BackendProbe {
     decoder: NvJpegDecoder,
     stream: Stream,
@@ -154,7 +152,7 @@ impl BackendProbe {
             .collect();
         // A failure is a result of the trial and must not prevent the next trial.
         let verdict = self.decoder.decode(&self.stream, backend, None, &requests);
-        // Even after a failure, queued work accesses the memory that is freed here.
+        // Even after a failure, queued work may access the memory that is freed when this function returns.
         self.stream.synchronize()?;
         if let Some(error) = verdict?.outcomes.into_iter().find_map(Result::err) {
             if let Error::Unavailable(why) = &error {
@@ -175,7 +173,6 @@ impl BackendProbe {
     }
 }
 
-/// Two regions of an image: one inside, one at the right and lower edges.
 fn regions((width, height): (u32, u32)) -> [Region; 2] {
     [
         Region { x: 37, y: 41, width: 50, height: 30 },

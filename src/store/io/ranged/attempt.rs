@@ -13,18 +13,16 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// The bytes that a request is for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     pub(super) extent: Extent,
-    /// The stamp that the shard must have; `None` where the extent is a whole file.
+    /// The stamp that the shard must have; `None` if the extent is a whole file.
     pub(super) stamp: Option<Stamp>,
 }
 
-/// Why a request gave no bytes.
 #[derive(Debug)]
 pub(super) enum RangeFailure {
-    /// The same request may succeed later.
+    /// A failure after which the same request may succeed later.
     Transient(HttpFailure),
     /// All retries are used up, or the request can never succeed.
     RequestError(RequestError),
@@ -46,17 +44,14 @@ impl From<HttpFailure> for RangeFailure {
 }
 
 impl RangeFailure {
-    /// Returns the failure of a request that was not answered in time.
     pub(super) fn late(allowed: Duration) -> Self {
         Self::Transient(HttpFailure::Late(allowed))
     }
 
-    /// Returns whether the request timed out.
     pub(super) fn is_late(&self) -> bool {
         matches!(self, Self::Transient(HttpFailure::Late(_) | HttpFailure::Stalled(_)))
     }
 
-    /// Returns the error of reading `extent` of the file named `path`.
     pub(super) fn into_error(self, path: &Path, extent: Extent) -> Error {
         let read = || format!("read {} bytes at {} of", extent.length, extent.offset);
         match self {
@@ -71,7 +66,6 @@ impl RangeFailure {
 }
 
 impl Wanted {
-    /// Returns the request to the server: a range of a shard, or the whole file.
     pub(super) fn ask(&self) -> FileRequest {
         let Extent { offset, length, .. } = self.extent;
         match self.stamp {
@@ -80,8 +74,8 @@ impl Wanted {
         }
     }
 
-    /// Checks the status and headers of a response, before its body is read. Returns the stamp if the request is for a
-    /// whole file.
+    /// Checks the status and headers of a response, before its body is read. If the request is for a whole file,
+    /// returns the file's stamp.
     pub(super) fn check(
         &self,
         status: StatusCode,
@@ -141,8 +135,8 @@ impl Wanted {
 }
 
 impl RangedShared {
-    /// Makes one request, and reads the body of the response into the buffer `room`. Returns the stamp if the request
-    /// is for a whole file.
+    /// Makes one request, and reads the body of the response into the buffer `room`. If the request is for a whole
+    /// file, returns the file's stamp.
     pub(super) async fn attempt(
         &self,
         file: &RemoteFile,
@@ -166,7 +160,6 @@ impl RangedShared {
         }
     }
 
-    /// Reads the body of a response into the buffer `room`, which it must fill.
     async fn take(
         &self,
         answer: &mut OpenResponse<'_>,

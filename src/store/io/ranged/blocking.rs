@@ -8,7 +8,7 @@ use data::dataset::Extent;
 use data::http::{HttpFailure, Retries};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Reads the bytes of `extent`, which is in `file`. Adds the number of repeated requests to `again`.
+/// Reads the bytes of `extent`, which is in `file`. Adds the number of retries to `again`.
 pub(in crate::io) fn read_blocking(
     files: &dyn Files,
     file: &RemoteFile,
@@ -50,8 +50,8 @@ pub(in crate::io) fn read_blocking(
 /// Makes one request and checks the response. An outer error ends the read; an inner failure may allow another attempt.
 fn read_once(file: &RemoteFile, wanted: Wanted) -> Result<Result<Vec<u8>, RangeFailure>> {
     let length = wanted.extent.length as usize;
-    // Bound the response for a shard, because a server without support for ranges sends the whole shard. Read a whole
-    // file to its end, so that the error can give its new size.
+    // Limit the response for a shard, because a server without support for ranges sends the whole shard. Read a whole
+    // file to its end, so that the error can state its new size.
     let most = u64::from(if wanted.stamp.is_some() { wanted.extent.length } else { u32::MAX });
     let found = match file.ranges.fetch(&file.name, wanted.ask(), most, &|_| Ok(()))? {
         Ok(found) => found,

@@ -1,9 +1,9 @@
-//! A reader of files on servers. Each read is a request for a range, whose bytes go straight into the slot as they
+//! A reader of files on servers. Each read is a request for a range of bytes, which go straight into the slot as they
 //! arrive.
 //!
 //! The waiting thread drives all requests itself, on its own runtime, so that no other thread wakes for a read. A
-//! request that fails for a transient reason is retried after a pause. A request that takes longer than 99 of 100
-//! others is hedged: the reader sends it again on another connection, and the first whole answer wins.
+//! request that fails for a transient reason is retried after a pause. If a request takes longer than 99 % of the
+//! others, the reader sends a second one (a hedge) on another connection, and the first complete response wins.
 
 mod attempt;
 mod blocking;
@@ -25,7 +25,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout, timeout_at};
 
-/// The limits of a request's deadline. Between them, measured times decide. The limits allow networks of a few MB/s.
+/// The limits for the deadline of a request. Between the limits, measured times determine the deadline. The limits
+/// allow networks of a few MB/s.
 const LIMITS: DeadlineLimits = DeadlineLimits {
     first: Duration::from_secs(10),
     floor: Duration::from_secs(2),
@@ -33,16 +34,14 @@ const LIMITS: DeadlineLimits = DeadlineLimits {
     factor: 4.0,
     slowest: 4_000_000,
 };
-/// The longest pause within a response before the response counts as stalled.
+/// The maximum pause within a response before the response counts as stalled.
 const SILENCE: Duration = Duration::from_secs(5);
-/// The shortest time after which a request is hedged, however fast other requests are.
+/// The minimum time before a request is hedged, however fast other requests are.
 const HEDGE_FLOOR: Duration = Duration::from_millis(50);
 /// At most one in this many requests may be a hedge.
 const HEDGED: u64 = 20;
 
-/// A reader with many requests in flight.
 pub(crate) struct RangedReader {
-    /// `None` while the reader is dropped, because the shutdown consumes the runtime.
     runtime: Option<Runtime>,
     shared: Arc<RangedShared>,
     queued: Vec<ReadRequest>,
@@ -50,15 +49,14 @@ pub(crate) struct RangedReader {
     in_flight: usize,
 }
 
-/// State shared by the requests.
 struct RangedShared {
     files: Arc<dyn Files>,
-    /// Held while a changed shard is compared with the index, which occupies a thread.
+    /// Locked while a changed shard is compared with the index, which occupies a thread, so that one shard is compared
+    /// at a time.
     accepting: tokio::sync::Mutex<()>,
     client: HttpClient,
     deadline: Mutex<RequestDeadline>,
     arrived: Mutex<Vec<Completion>>,
-    /// Signalled when an answer arrives, and by wakers.
     notify: Arc<Notify>,
     counters: RangedCounters,
 }
@@ -149,8 +147,8 @@ impl Reader for RangedReader {
 }
 
 impl Drop for RangedReader {
-    /// Drops requests in flight, with their slots. A thread that still checks a changed file after [`DROP_LIMIT`] is
-    /// detached.
+    /// Drops requests in flight, with their slots. If a thread still checks a changed file after [`DROP_LIMIT`], the
+    /// thread is detached.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(DROP_LIMIT);
@@ -158,7 +156,7 @@ impl Drop for RangedReader {
     }
 }
 
-/// A read. Dropping it answers the read, even if its task has died.
+/// A read. Dropping it answers the read, even if its task panicked.
 struct OpenRequest {
     token: u64,
     shared: Arc<RangedShared>,
@@ -200,7 +198,8 @@ impl RangedShared {
         });
     }
 
-    /// Reads an extent into the buffer `room` of the same length. Returns the version of a file that is one sample.
+    /// Reads an extent into the buffer `room`, which has the same length. Returns the version of a file that is one
+    /// sample.
     async fn read(self: &Arc<Self>, extent: Extent, room: &mut [u8]) -> Result<Option<FileVersion>> {
         let file = self.files.remote(extent.file);
         let path = || self.files.path(extent.file);
@@ -213,7 +212,7 @@ impl RangedShared {
                 Err(RangeFailure::VersionChanged(difference)) if restarts < MAX_RESTARTS => {
                     let _alone = self.accepting.lock().await;
                     if self.files.stamp(extent.file) != stamp {
-                        // Another read found that the shard still holds the indexed samples.
+                        // While this read waited, another read found that the shard still holds the indexed samples.
                         continue;
                     }
                     restarts += 1;
@@ -229,7 +228,6 @@ impl RangedShared {
         }
     }
 
-    /// Makes a request, and repeats it until it succeeds or the retries are used up.
     async fn fetch(
         &self,
         file: &RemoteFile,
@@ -242,7 +240,7 @@ impl RangedShared {
         let mut retries = Retries::new();
         loop {
             let posted = self.deadline().post(room.len() as u64, Instant::now());
-            // A slow server may stay slow for a while, so each further try may take longer.
+            // A slow server may stay slow for a while, so each retry may take longer than the one before.
             let allowed = posted.deadline.saturating_duration_since(Instant::now()) * (1 + retries.failed());
             let result = self.hedged(file, wanted, room, allowed).await;
             let end = match &result {
@@ -262,7 +260,6 @@ impl RangedShared {
         }
     }
 
-    /// Makes a request, and hedges it with a second one if it takes long.
     async fn hedged(
         &self,
         file: &RemoteFile,
@@ -297,7 +294,7 @@ impl RangedShared {
         }
     }
 
-    /// Returns whether one more request may be a hedge. If so, counts it.
+    /// Returns whether one more request may be a hedge, and counts the hedge if so.
     fn may_hedge(&self) -> bool {
         let RangedCounters { requests, hedges, .. } = &self.counters;
         let may = (hedges.load(Relaxed) + 1) * HEDGED <= requests.load(Relaxed);

@@ -1,10 +1,9 @@
-//! Races two requests for the same bytes: the first whole answer counts.
+//! Races two requests for the same bytes: the first complete response counts.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
-/// The request that ended first, and its result.
 pub(super) enum First<T> {
     Original(T),
     Hedge(T),

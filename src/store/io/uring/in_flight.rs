@@ -1,4 +1,4 @@
-//! A read in the ring: the memory that it owns, its requests to the kernel, and their results.
+//! A read in the ring: the memory that the read owns, its requests to the kernel, and their results.
 
 use super::ring::Ring;
 use crate::io::files::{OpenMode, OpenShard, ReadAttempt, ReadFailure};
@@ -15,14 +15,13 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The kind of a request. The request's user data is the kind and the number of a read or of a shard.
+/// The kind of a request to the kernel. The user data of a request is its kind and the number of a read or of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestTag {
     Open,
     Read,
     Close,
     OpenShard,
-    /// The read of a second chunk, concurrent with the first.
     SecondRead,
 }
 
@@ -43,11 +42,9 @@ impl RequestTag {
     }
 }
 
-/// The results of a read's requests.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RequestResults {
     open: i32,
-    /// The results of the reads of both chunks.
     reads: [i32; 2],
 }
 
@@ -57,47 +54,39 @@ impl RequestResults {
             RequestTag::Open => self.open = result,
             RequestTag::Read => self.reads[0] = result,
             RequestTag::SecondRead => self.reads[1] = result,
-            // The result of a close does not matter: the bytes have arrived or not. The next open replaces the
-            // descriptor in any case.
+            // The result of a close does not matter: it does not affect the bytes, and the next open replaces the
+            // descriptor.
             RequestTag::Close | RequestTag::OpenShard => {}
         }
     }
 
-    /// Returns the bytes that arrived.
     pub(super) fn bytes(self) -> u64 {
         self.reads.into_iter().map(|read| read.max(0) as u64).sum()
     }
 }
 
-/// What to do when all requests of a read have completed.
 pub(super) enum NextStep {
     Again,
     Done,
     Failed(ReadFailure),
 }
 
-/// A transfer and all that the kernel uses while it is in flight.
+/// A transfer, and all memory that the kernel uses while the transfer is in flight.
 pub(super) struct InFlightRead {
     pub transfer: Transfer,
-    /// The mode in which the read opens its file.
     pub mode: OpenMode,
-    /// The path of a file that is one sample.
     pub path: Option<CString>,
-    /// The shard that contains the extent; `None` until the shard is open.
     pub shard: Option<Arc<OpenShard>>,
-    /// The requested chunks. Only a read of a shard has a second one.
+    /// Only a read of a shard has a second chunk.
     chunks: [Option<ReadChunk>; 2],
-    /// The number of completions that are still to arrive.
     pub pending: u8,
-    /// The current attempt, for a file that is one sample.
     pub attempt: ReadAttempt,
-    /// How often the file changed during its read.
+    /// The number of times that the read started over because its file changed.
     pub restarts: u8,
     pub answers: RequestResults,
 }
 
 impl InFlightRead {
-    /// Makes a transfer without requests to the kernel so far. `path` is the path of a file that is one sample.
     pub(super) fn new(transfer: Transfer, mode: OpenMode, path: Option<CString>) -> Self {
         let answers = RequestResults::default();
         let attempt = ReadAttempt::begin(0);
@@ -105,7 +94,8 @@ impl InFlightRead {
         Self { transfer, mode, path, shard: None, chunks, pending: 0, attempt, restarts: 0, answers }
     }
 
-    /// Appends the requests for the next chunks to `entries`. Returns how many of them read, and how many open files.
+    /// Appends the requests for the next chunks to `entries`. Returns the number of requests that read, and the number
+    /// of requests that open files.
     pub(super) fn requests(
         &mut self,
         number: u32,
@@ -136,7 +126,7 @@ impl InFlightRead {
                 let open = open_request(path, self.mode, descriptor)
                     .flags(Flags::IO_LINK)
                     .user_data(RequestTag::Open.with(number));
-                // The link is hard: a short read must not cancel the close.
+                // Use a hard link, because a short read must not cancel the close.
                 let read = read!(Fixed(number), chunk, RequestTag::Read).flags(Flags::IO_HARDLINK);
                 let close =
                     opcode::Close::new(Fixed(number)).build().user_data(RequestTag::Close.with(number));
@@ -154,7 +144,6 @@ impl InFlightRead {
         }
     }
 
-    /// Decides the next step from the results.
     pub(super) fn step(&mut self) -> NextStep {
         if let Some(error) = errno(self.answers.open) {
             return if is_transient(error) {
@@ -178,19 +167,18 @@ impl InFlightRead {
         next
     }
 
-    /// Starts over in a weaker mode.
     pub(super) fn restart(&mut self, mode: OpenMode) {
         self.mode = mode;
         self.transfer.start(mode);
     }
 
-    /// Returns the mode that the read's file was opened in.
     pub(super) fn used_mode(&self) -> OpenMode {
         self.shard.as_ref().map_or(self.mode, |shard| shard.mode)
     }
 }
 
-/// Makes a request to open `path`, as a direct descriptor or as a file of the process.
+/// Makes a request to open `path`: as the direct descriptor `descriptor` of the ring, or if it is `None`, as a
+/// descriptor of the process.
 pub(super) fn open_request(
     path: &CString,
     mode: OpenMode,
@@ -205,7 +193,6 @@ pub(super) fn open_request(
         .build()
 }
 
-/// Returns the error in a completion's result; `None` if it succeeded.
 pub(super) fn errno(result: i32) -> Option<Errno> {
     (result < 0).then(|| Errno::from_raw_os_error(-result))
 }
@@ -214,7 +201,7 @@ fn is_transient(error: Errno) -> bool {
     matches!(error, Errno::INTR | Errno::AGAIN)
 }
 
-/// Converts a file's path for the kernel. Listed files never have a zero byte in their name, but an index file might.
+/// Converts a path for the kernel. Names of listed files contain no zero byte, but the names in a damaged index might.
 pub(super) fn c_path(path: &Path) -> Result<CString> {
     CString::new(path.as_os_str().to_owned().into_vec()).map_err(|_| {
         Error::dataset(path, "the index has a path with a zero byte; run `foreload index --rebuild-index`")

@@ -1,8 +1,8 @@
 //! A reader by io_uring: one ring, driven by one thread, with many reads in flight.
 //!
-//! A file that is one sample is read by a chain of three requests, open → read → close, on a direct descriptor. The
-//! read is hard-linked, so that the close runs even after a short read. The ring opens shards too; each is opened once
-//! and stays open. An [`InFlightRead`] owns the memory that the kernel writes to until its last completion has arrived.
+//! A file that is one sample is read by a chain of three requests (open, read, close) on a direct descriptor. The read
+//! is hard-linked, so that the close runs even after a short read. The ring opens each shard once, and the shard stays
+//! open. An [`InFlightRead`] owns the memory to which the kernel writes until its last completion has arrived.
 
 mod in_flight;
 mod ring;
@@ -30,15 +30,15 @@ use std::time::{Duration, Instant};
 /// How a [`UringReader`] reads.
 #[derive(Debug, Clone)]
 pub struct UringOptions {
-    /// Whether to read with O_DIRECT where the file system allows it.
+    /// Whether to read with O_DIRECT, if the file system allows it.
     pub direct: bool,
     /// Whether a file system that refuses O_DIRECT is an error.
     pub direct_is_required: bool,
-    /// Whether to register the arena with the kernel where the locked-memory limit allows it.
+    /// Whether to register the slots' memory with the kernel, if the limit of locked memory allows it.
     pub register: bool,
-    /// The ring setup to use; `None` uses the best that the kernel grants.
+    /// The ring setup to use; `None` for the best setup that the kernel grants.
     pub mode: Option<RingMode>,
-    /// Largest gap between wanted parts of a sample, in bytes, that is still read in one request.
+    /// Maximum gap between wanted parts of a sample, in bytes, that is read together with the parts in one request.
     pub longest_gap: usize,
     /// The seed of injected [`ShortReads`], for tests.
     pub short_reads: Option<u64>,
@@ -60,8 +60,8 @@ impl Default for UringOptions {
     }
 }
 
-/// A reader by io_uring. Any thread may make it. The first thread that submits drives it; another thread can take over
-/// only while nothing is in flight.
+/// A reader that uses io_uring. Any thread may make the reader. The first thread that submits a request drives it from
+/// then on. Another thread can take over only while nothing is in flight.
 pub struct UringReader {
     ring: Ring,
     files: Arc<dyn Files>,
@@ -70,14 +70,13 @@ pub struct UringReader {
     policy: OpenPolicy,
     shards: OpenShards,
     opening: HashMap<FileId, OpeningShard>,
-    /// The reads in flight, by number. A read through a direct descriptor uses the descriptor of the same number.
+    /// The reads in flight. The index of a read is also the index of its direct descriptor.
     reads: Vec<Option<InFlightRead>>,
     free: Vec<u32>,
-    /// Completions that `wait` has not returned yet.
     ready: Vec<Completion>,
-    /// The number of requests that the kernel has, or gets at the next enter.
+    /// The number of requests that the kernel has, or will have after the next call of `enter`.
     outstanding: usize,
-    /// Kept only to reuse their allocations.
+    /// `requests` and `completions` are scratch buffers, kept only to reuse their allocations.
     requests: Vec<squeue::Entry>,
     completions: Vec<cqueue::Entry>,
     short: Option<ShortReads>,
@@ -85,17 +84,14 @@ pub struct UringReader {
     dropping: bool,
 }
 
-/// A shard that the ring is opening.
 struct OpeningShard {
-    /// The path, which the kernel reads until the completion.
+    /// The kernel reads the path until the open completes.
     _path: CString,
     mode: OpenMode,
-    /// The reads that wait for the shard.
     waiting: Vec<u32>,
 }
 
 impl UringReader {
-    /// Returns why the reader's buffers are not registered with the kernel; `None` if they are.
     pub(in crate::io) fn unregistered(&self) -> Option<&str> {
         self.ring.unregistered.as_deref()
     }
@@ -103,7 +99,7 @@ impl UringReader {
     /// Makes a reader that reads into slots of `slots`, with up to `depth` requests in flight.
     ///
     /// # Errors
-    /// The kernel's error when it refuses the ring.
+    /// The kernel's error if it refuses to make the ring.
     pub fn new(
         files: Arc<dyn Files>,
         slots: &SlotPool,
@@ -132,8 +128,8 @@ impl UringReader {
         })
     }
 
-    /// Makes the ring usable by this thread. If another thread owns the ring, replaces it with a new ring; nothing may
-    /// be in flight.
+    /// Makes the ring usable by this thread. If another thread owns the ring, makes a new ring. This fails if a read is
+    /// in flight.
     fn bind_to_thread(&mut self) -> Result<()> {
         let failed = |error: std::io::Error| Error::Internal(format!("io_uring: {error}"));
         if self.ring.bind_to_thread().map_err(failed)? {
@@ -149,7 +145,6 @@ impl UringReader {
         Ok(())
     }
 
-    /// Queues the next requests of read `number`, or the opening of its shard.
     fn advance(&mut self, number: u32) {
         let Some(read) = &mut self.reads[number as usize] else { return };
         match read.shard.clone() {
@@ -182,7 +177,6 @@ impl UringReader {
         }
     }
 
-    /// Queues the requests of a read whose path or open shard is known.
     fn queue(&mut self, number: u32) {
         let Some(read) = &mut self.reads[number as usize] else { return };
         self.requests.clear();
@@ -202,7 +196,6 @@ impl UringReader {
         }
     }
 
-    /// Queues the opening of a shard for read `number`, without blocking other reads.
     fn open_shard(&mut self, file: FileId, mode: OpenMode, number: u32) {
         if let Some(opening) = self.opening.get_mut(&file) {
             opening.waiting.push(number);
@@ -226,7 +219,6 @@ impl UringReader {
         }
     }
 
-    /// Handles the completion of a shard's opening.
     fn shard_opened(&mut self, file: FileId, result: i32) {
         let Some(OpeningShard { mode, waiting, .. }) = self.opening.remove(&file) else { return };
         let opened = match in_flight::errno(result) {
@@ -262,7 +254,6 @@ impl UringReader {
         }
     }
 
-    /// Handles the completion of a request of read `number`.
     fn completed(&mut self, tag: RequestTag, number: u32, result: i32) {
         let Some(read) = self.reads.get_mut(number as usize).and_then(Option::as_mut) else { return };
         read.answers.note(tag, result);
@@ -289,7 +280,6 @@ impl UringReader {
         }
     }
 
-    /// Checks that the file of read `number` did not change during the read.
     fn check_after_read(&self, number: u32) -> Result<(), ReadFailure> {
         match &self.reads[number as usize] {
             _ if self.files.never_change() || self.dropping => Ok(()),
@@ -299,7 +289,6 @@ impl UringReader {
         }
     }
 
-    /// Handles a file that changed while read `number` read it.
     fn handle_change(&mut self, number: u32, failure: ReadFailure) {
         let Some(read) = &self.reads[number as usize] else { return };
         let file = read.transfer.extent.file;
@@ -309,8 +298,8 @@ impl UringReader {
         }
     }
 
-    /// Accepts the new version of a shard that still holds the indexed samples, and closes the old version. Returns a
-    /// failure if `failure` is not a changed version, or if the shard holds other samples.
+    /// If a changed shard still holds the indexed samples, accepts the change and closes the old descriptor. Returns
+    /// `failure` if it is not a change of version, and a failure if the shard holds other samples.
     fn accept(&mut self, file: FileId, failure: ReadFailure) -> Option<ReadFailure> {
         let ReadFailure::VersionChanged(difference) = failure else { return Some(failure) };
         match self.files.accept(file, difference) {
@@ -322,7 +311,6 @@ impl UringReader {
         }
     }
 
-    /// Restarts a read from the first byte, with the current version of the file.
     fn restart_read(&mut self, number: u32) {
         let Some(read) = &mut self.reads[number as usize] else { return };
         read.restarts += 1;
@@ -359,7 +347,6 @@ impl UringReader {
         Some(read)
     }
 
-    /// Handles the available completions. Returns whether the waker was called.
     fn reap(&mut self) -> bool {
         let mut entries = std::mem::take(&mut self.completions);
         let woken = self.ring.reap(&mut entries);
@@ -375,15 +362,15 @@ impl UringReader {
     }
 }
 
-/// Returns the best ring setup that the system grants, and why buffers like `slots` cannot be registered with it
-/// (`None` if they can).
+/// Returns the best ring setup that the kernel grants. If buffers like `slots` cannot be registered with the ring, the
+/// second value is the reason.
 pub(super) fn granted(slots: &SlotPool) -> std::io::Result<(RingMode, Option<String>)> {
     let ring = make_ring(slots, 32, &UringOptions::default())?;
     Ok((ring.mode, ring.unregistered))
 }
 
 fn make_ring(slots: &SlotPool, depth: usize, options: &UringOptions) -> std::io::Result<Ring> {
-    // A read of a file that is one sample needs three requests; the waker and a cancellation need one each.
+    // A read of a file that is one sample needs three requests. The waker and a cancellation need one request each.
     Ring::new(3 * depth as u32 + 2, depth as u32, options.mode, slots, options.register)
 }
 
@@ -464,8 +451,8 @@ impl Reader for UringReader {
 }
 
 impl Drop for UringReader {
-    /// Cancels the reads in flight and waits for them, up to [`DROP_LIMIT`]. Leaks the slots of reads that the kernel
-    /// holds for longer: it may still write to them, so they must never be reused.
+    /// Cancels the reads in flight and waits for them, up to [`DROP_LIMIT`]. Leaks the slots of reads that do not
+    /// complete in this time, because the kernel may still write to them.
     fn drop(&mut self) {
         if self.outstanding == 0 {
             return;
@@ -479,14 +466,15 @@ impl Drop for UringReader {
                 break;
             }
             if ours {
-                // Cancel repeatedly: a chain's next request may begin just after the last cancellation.
+                // Cancel repeatedly, because the next request of a chain may begin just after the last cancellation.
                 self.ring.cancel_all();
-                // Wait for two completions: the first may be the cancellation's own.
+                // Wait for two completions, because the first may be that of the cancellation request.
                 if self.ring.enter(2, Some(left.min(Duration::from_millis(10)))).is_err() {
                     break;
                 }
             } else {
-                // The ring answers only to its own thread. Completions still arrive after that thread has ended.
+                // Only the thread that owns the ring may enter it. The completions still arrive when that thread has
+                // ended.
                 std::thread::sleep(left.min(Duration::from_millis(1)));
             }
             self.reap();

@@ -1,4 +1,4 @@
-//! The ring: its setup, the memory and files registered with it, and how it is entered.
+//! The ring: its setup, the memory and the files that are registered with it, and the system calls.
 
 use base::slot::SlotPool;
 use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
@@ -14,19 +14,20 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RingMode {
-    /// SINGLE_ISSUER | DEFER_TASKRUN | SUBMIT_ALL (Linux 6.1): the waiting thread processes completions.
+    /// The flags SINGLE_ISSUER, DEFER_TASKRUN and SUBMIT_ALL (Linux 6.1). The waiting thread itself processes
+    /// completions.
     Deferred,
-    /// COOP_TASKRUN | SUBMIT_ALL (5.19): the thread is not interrupted.
+    /// The flags COOP_TASKRUN and SUBMIT_ALL (Linux 5.19). The kernel does not interrupt the thread for completions.
     Cooperative,
-    /// No flags.
+    /// No setup flags.
     Plain,
 }
 
 impl RingMode {
-    /// All setups, in the order in which they are tried.
+    /// All setups, in the order in which Foreload tries them.
     pub const PREFERENCE: [Self; 3] = [Self::Deferred, Self::Cooperative, Self::Plain];
 
-    /// Returns the setup's flags in words.
+    /// Returns a description of the setup's flags.
     pub fn describe(self) -> &'static str {
         match self {
             Self::Deferred => "deferred task work",
@@ -44,32 +45,32 @@ impl RingMode {
     }
 }
 
-/// The largest iovec that the kernel accepts.
+/// The maximum size in bytes of an iovec that the kernel registers as a buffer.
 const LARGEST_BUFFER: usize = 1 << 30;
 
-/// The user data of the ring's own requests. All other values are the caller's.
+/// The user data of the ring's own requests. Callers must not use these two values.
 const WAKE: u64 = u64::MAX;
 const CANCEL: u64 = u64::MAX - 1;
 
-/// An io_uring with the arena of a pool registered (where the limits allow it), a table of direct descriptors, and an
-/// eventfd that wakes it.
+/// An io_uring with a table of direct descriptors and an eventfd that wakes it. If the limits allow it, the memory of a
+/// slot pool is registered as buffers.
 pub(crate) struct Ring {
     ring: IoUring,
     pub mode: RingMode,
-    /// Why the arena is not registered; `None` when it is.
+    /// The reason why the memory of the slots is not registered; `None` if it is.
     pub unregistered: Option<String>,
-    /// The thread that owns the ring. A ring starts disabled, and the first thread that uses it owns it.
+    /// The thread that owns the ring: the first thread that uses it.
     owner: Option<ThreadId>,
     wake: Arc<OwnedFd>,
     wake_armed: bool,
     base: usize,
-    /// Keeps alive the memory that is registered with the kernel.
+    /// Keeps the registered memory mapped.
     _slots: SlotPool,
 }
 
 impl Ring {
-    /// Makes a ring with room for `entries` queued requests and `files` direct descriptors. `mode` is its setup; `None`
-    /// uses the best that is granted.
+    /// Makes a ring for up to `entries` queued requests and `files` direct descriptors. `mode` is the setup; `None`
+    /// uses the best that the kernel grants.
     pub(crate) fn new(
         entries: u32,
         files: u32,
@@ -106,7 +107,7 @@ impl Ring {
         submitter
             .register_files_sparse(files)
             .or_else(|_| submitter.register_files(&vec![-1; files as usize]))?;
-        // Opens, and buffered reads on network file systems, run in kernel threads, whose default number is low.
+        // Kernel threads run opens, and buffered reads on network file systems. Their default number is too low.
         let _ = submitter.register_iowq_max_workers(&mut [files.clamp(8, 64); 2]);
         let unregistered = match register {
             true => register_arena(&ring, slots).err().map(|error| refusal(&error)),
@@ -118,18 +119,18 @@ impl Ring {
         Ok(Self { ring, mode, unregistered, owner: None, wake, wake_armed: false, base, _slots })
     }
 
-    /// Returns the eventfd. A write to it wakes [`Ring::enter`].
+    /// A write to the returned eventfd wakes [`Ring::enter`].
     pub(crate) fn wake_fd(&self) -> &Arc<OwnedFd> {
         &self.wake
     }
 
-    /// Uses `wake` instead of the ring's own eventfd, so that existing wakers keep working.
+    /// Replaces the ring's eventfd by that of an earlier ring, so that existing wakers keep working.
     pub(crate) fn adopt_wake_fd(&mut self, wake: Arc<OwnedFd>) {
         self.wake = wake;
     }
 
-    /// Returns whether the current thread may use the ring. The first thread that calls this owns the ring from then
-    /// on.
+    /// Returns whether the current thread may use the ring. The first thread that calls this function becomes the owner
+    /// of the ring.
     pub(crate) fn bind_to_thread(&mut self) -> io::Result<bool> {
         let current = std::thread::current().id();
         match self.owner {
@@ -142,14 +143,14 @@ impl Ring {
         }
     }
 
-    /// Returns the index of the registered buffer that holds all of these bytes; `None` if no single buffer does.
+    /// Returns the index of the registered buffer that contains the whole range; `None` if no single buffer does.
     pub(crate) fn registered(&self, address: usize, length: usize) -> Option<u16> {
         let first = (address - self.base) / LARGEST_BUFFER;
         let last = (address - self.base + length.max(1) - 1) / LARGEST_BUFFER;
         (self.unregistered.is_none() && first == last).then_some(first as u16)
     }
 
-    /// Queues requests that belong together.
+    /// Queues requests, which may be linked to one another.
     ///
     /// # Safety
     /// The memory that the requests name must live until their completions have arrived.
@@ -161,8 +162,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Submits queued requests and waits for `want` completions, for at most `limit`. `Ok` does not mean that they have
-    /// arrived.
+    /// Submits queued requests, and waits for `want` completions or until `limit`. After `Ok`, fewer completions may be
+    /// available.
     pub(crate) fn enter(&mut self, want: usize, limit: Option<Duration>) -> io::Result<()> {
         if !self.wake_armed {
             let poll =
@@ -199,7 +200,7 @@ impl Ring {
                 WAKE => {
                     woken = true;
                     self.wake_armed = false;
-                    // Reset the eventfd to zero, or the next poll ends at once.
+                    // Reset the eventfd to zero. Otherwise the next poll ends at once.
                     let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
                 }
                 CANCEL => {}
@@ -213,7 +214,7 @@ impl Ring {
         woken
     }
 
-    /// Asks the kernel to cancel everything in flight (Linux 5.19). Older kernels complete the requests instead.
+    /// Asks the kernel to cancel all requests (Linux 5.19). An older kernel completes them instead.
     pub(crate) fn cancel_all(&mut self) {
         let cancel = opcode::AsyncCancel2::new(CancelBuilder::any().all()).build().user_data(CANCEL);
         // SAFETY: the request names no memory.
@@ -223,7 +224,8 @@ impl Ring {
 
 fn build(mode: RingMode, entries: u32) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
-    // The ring is disabled until the thread that will drive it enables it: SINGLE_ISSUER binds the ring to that thread.
+    // The ring is disabled until the thread that will drive it enables it, because SINGLE_ISSUER binds the ring to that
+    // thread.
     builder.dontfork().setup_clamp().setup_r_disabled().setup_cqsize(2 * entries.next_power_of_two());
     mode.set(&mut builder);
     builder.build(entries)
@@ -234,7 +236,7 @@ fn best_mode(entries: u32) -> io::Result<(IoUring, RingMode)> {
     for mode in RingMode::PREFERENCE {
         match build(mode, entries) {
             Ok(ring) => return Ok((ring, mode)),
-            // This kernel does not support a flag. Any other error would occur with other flags too.
+            // The kernel does not support a flag of this mode. Any other error would occur in every mode.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => last = error,
             Err(error) => return Err(error),
         }

@@ -10,21 +10,17 @@ use data::http::PostedRead;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A queue of answers. One thread takes them.
 pub(super) struct AnswerQueue {
     state: Mutex<AnswerState>,
-    /// Signalled when there are answers, or the waker was called.
     answered: Condvar,
-    /// Called when answers arrive while the caller listens.
     on_ready: Waker,
 }
 
 #[derive(Default)]
 struct AnswerState {
     answers: Vec<PeerAnswer>,
-    /// Whether the caller sleeps in `wait_until`.
     asleep: bool,
-    /// Whether the caller waits for something else, so that the first answer must call `on_ready`.
+    /// Whether the caller waits in another reader, so that the first answer must call `on_ready`.
     listening: bool,
     woken: bool,
 }
@@ -47,7 +43,6 @@ impl AnswerQueue {
         }
     }
 
-    /// Appends the available answers to `out`, and returns their number.
     pub(super) fn take(&self, out: &mut Vec<PeerAnswer>) -> usize {
         Self::take_from(&mut self.state(), out)
     }
@@ -60,14 +55,15 @@ impl AnswerQueue {
         taken
     }
 
-    /// Arms the waker, like [`super::PeerTransfer::listen`]. The caller has checked that reads are in flight.
+    /// Like [`super::PeerTransfer::listen`]. The caller has checked that reads are in flight.
     pub(super) fn listen(&self) -> bool {
         let mut state = self.state();
         state.listening = state.answers.is_empty() && !state.woken;
         state.listening
     }
 
-    /// Waits for answers, the waker or `limit`. Returns whether the waker was called, and the number of answers.
+    /// Waits until an answer arrives, the waker is called, or `limit` is reached. Returns whether the waker was called,
+    /// and the number of answers.
     pub(super) fn wait_until(&self, limit: Option<Instant>, out: &mut Vec<PeerAnswer>) -> (bool, usize) {
         let mut state = self.state();
         while state.answers.is_empty() && !state.woken {
@@ -98,14 +94,12 @@ impl AnswerQueue {
     }
 }
 
-/// A posted read, which is answered and counted exactly once. Dropping the read answers it as unreachable, even if the
-/// client's thread has ended.
+/// A posted read. It is answered and counted exactly once: dropping it without an answer answers it as unreachable, for
+/// example when the client's thread has ended.
 pub(super) struct OpenRead {
     read: Option<PeerRead>,
     answers: Arc<AnswerQueue>,
-    /// The counters of the peer.
     counters: Arc<PeerCounters>,
-    /// The read's deadline, and the time at which it was posted.
     pub times: PostedRead,
 }
 
@@ -131,13 +125,12 @@ impl OpenRead {
         self.read.as_ref().map_or(0, |read| read.peer)
     }
 
-    /// Returns the sample's length, by the index.
     pub(super) fn length(&self) -> usize {
         self.read.as_ref().map_or(0, |read| read.length as usize)
     }
 
-    /// Returns the memory that the response may fill: the slot's first bytes, up to the maximum size of the sample's
-    /// copy.
+    /// Returns the memory for the response: the first bytes of the slot, up to the maximum size of a copy of the
+    /// sample.
     pub(super) fn buffer(&mut self) -> &mut [u8] {
         match &mut self.read {
             Some(read) => &mut read.slot.bytes_mut()[..read.most as usize],
@@ -145,8 +138,7 @@ impl OpenRead {
         }
     }
 
-    /// Answers the read. If `result` is a function, it makes the copy from the slot; else `result` is the reason why no
-    /// copy arrived.
+    /// Answers the read. If the sample arrived, `result` is a function that makes the copy from the slot.
     pub(super) fn finish(mut self, result: Result<impl FnOnce(Slot) -> PeerCopy, Miss>) {
         match result {
             Ok(arrived) => {

@@ -1,19 +1,19 @@
-//! A circuit breaker: it stops requests to a failing peer for a backoff period, then allows one trial. It does no I/O
-//! and reads no clock.
+//! A circuit breaker: after several failures of a peer it stops requests to the peer for a backoff period, then allows
+//! one trial request. It does no I/O and reads no clock.
 //!
 //! After Michael Nygard, "Release It!" (2007), chapter 5.
 
 use base::names::named;
 use std::time::{Duration, Instant};
 
-/// When to stop requests to a peer, and for how long.
+/// The limits of a circuit breaker.
 #[derive(Debug, Clone, Copy)]
 pub struct BreakerLimits {
-    /// The number of failures in a row that opens the breaker.
+    /// The number of consecutive failures after which requests stop (the breaker opens).
     pub failures: u32,
-    /// How long the breaker stays open at first. Each failed trial doubles this time.
+    /// The length of the first backoff period. Each failed trial request doubles the period.
     pub first: Duration,
-    /// The longest time that the breaker stays open.
+    /// The maximum length of a backoff period.
     pub longest: Duration,
 }
 
@@ -32,20 +32,18 @@ pub enum BreakerState {
     Closed,
     /// No requests are allowed, for a backoff period.
     Open,
-    /// One request is in flight, as a trial: its outcome closes the breaker or opens it again.
+    /// One request is in flight, as a trial. Its outcome closes the breaker or opens it again.
     Trial,
 }
 
 named!(BreakerState: "closed" => Closed, "open" => Open, "trial" => Trial);
 
-/// The breaker of one peer.
 #[derive(Debug)]
 pub(super) struct Breaker {
     limits: BreakerLimits,
     state: BreakerState,
-    /// Failures in a row, while the breaker is closed.
     failures: u32,
-    /// When the next trial is allowed. `pause` is the length of the backoff period.
+    /// The end of the backoff period; `pause` is its length.
     until: Option<Instant>,
     pause: Duration,
 }
@@ -59,8 +57,8 @@ impl Breaker {
         self.state
     }
 
-    /// Returns whether a request may be made at `now`. The caller must report the outcome of each admitted request. If
-    /// the outcome of a trial is not reported, the next trial is allowed after the longest period.
+    /// Returns whether a request may be sent at `now`. The caller must report the outcome of each admitted request. If
+    /// the outcome of a trial is never reported, the next trial is allowed after the maximum backoff period.
     pub(super) fn admit(&mut self, now: Instant) -> bool {
         if self.state == BreakerState::Closed {
             return true;
@@ -73,18 +71,17 @@ impl Breaker {
         admitted
     }
 
-    /// Records that a request was answered.
     pub(super) fn succeeded(&mut self) {
         self.state = BreakerState::Closed;
         self.failures = 0;
         self.pause = self.limits.first;
     }
 
-    /// Records that a request failed. Returns whether it was the first trial after the breaker opened. If so, the
-    /// failure persists, and the caller warns.
+    /// Records that a request failed. Returns whether it was the first trial since the breaker opened. In this case the
+    /// caller warns, because the failure persists.
     pub(super) fn failed(&mut self, now: Instant) -> bool {
         match self.state {
-            // The request was sent before the breaker opened: its failure adds no information.
+            // The request was sent before the breaker opened, so its failure says nothing new.
             BreakerState::Open => false,
             BreakerState::Trial => {
                 let first = self.pause == self.limits.first;
@@ -150,7 +147,6 @@ mod tests {
         assert!(breaker.admit(now));
         breaker.succeeded();
         assert_eq!(breaker.state(), BreakerState::Closed);
-        // The next pause is short again.
         while breaker.state() == BreakerState::Closed {
             breaker.failed(now);
         }

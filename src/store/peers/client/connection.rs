@@ -1,4 +1,4 @@
-//! The connections to a peer. They are few, are opened when needed, and are then kept open.
+//! The connections to a peer. There are few; they are opened when needed, and then stay open.
 
 use super::stats::PeerCounters;
 use super::transfer::Miss;
@@ -15,10 +15,8 @@ use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_rustls::TlsConnector;
 
-/// A request whose body, if any, is complete.
 pub(super) type PeerRequest = HttpRequest;
 
-/// A connection that is counted while it is open.
 pub(super) struct PeerConnection {
     http: HttpConnection,
     counters: Arc<PeerCounters>,
@@ -30,18 +28,15 @@ impl Drop for PeerConnection {
     }
 }
 
-/// The connections to one peer for one purpose, reads or pushes.
 pub(super) struct ConnectionPool {
     address: SocketAddr,
     tls: Option<TlsConnector>,
     permits: Semaphore,
-    /// Idle connections. The most recently used connection is taken first, so that no more connections are open than
-    /// needed.
+    /// Idle connections. The last one is taken first, so that no more connections stay open than are needed.
     idle: Mutex<Vec<PeerConnection>>,
     counters: Arc<PeerCounters>,
 }
 
-/// A response whose headers have arrived, and its connection.
 pub(super) struct Exchange<'a> {
     pub response: Response<Incoming>,
     connection: PeerConnection,
@@ -49,14 +44,13 @@ pub(super) struct Exchange<'a> {
     _permit: SemaphorePermit<'a>,
 }
 
-/// The permit to use one of the pool's connections.
 pub(super) struct ConnectionPermit<'a> {
     pool: &'a ConnectionPool,
     permit: SemaphorePermit<'a>,
 }
 
 impl Exchange<'_> {
-    /// Keeps the connection for the next request. Call this only after the response was read to its end.
+    /// Returns the connection to the pool. Call this only after the response was read to its end.
     pub(super) fn keep_connection(self) {
         self.pool.idle().push(self.connection);
     }
@@ -72,7 +66,6 @@ impl ConnectionPool {
         Self { address, tls, permits: Semaphore::new(connections), idle: Mutex::default(), counters }
     }
 
-    /// Waits until a connection is free.
     pub(super) async fn wait_for_connection(&self) -> ConnectionPermit<'_> {
         let permit = self.permits.acquire().await.expect("the semaphore is never closed");
         ConnectionPermit { pool: self, permit }
@@ -80,8 +73,8 @@ impl ConnectionPool {
 
     async fn connect(&self) -> Result<PeerConnection, Miss> {
         let stream = TcpStream::connect(self.address).await.map_err(|_| Miss::Unreachable)?;
-        // Without TCP_NODELAY a request's last bytes wait for an acknowledgement. A failure to set the option does no
-        // harm.
+        // Without TCP_NODELAY, the last bytes of a request may wait for an acknowledgement. If the option cannot be
+        // set, requests are only slower.
         let _ = stream.set_nodelay(true);
         match &self.tls {
             None => self.begin(stream).await,
@@ -109,7 +102,6 @@ impl ConnectionPool {
 }
 
 impl<'a> ConnectionPermit<'a> {
-    /// Sends a request, and waits until the headers of the response arrive.
     pub(super) async fn send(self, request: impl Fn() -> PeerRequest) -> Result<Exchange<'a>, Miss> {
         let Self { pool, permit } = self;
         loop {
@@ -119,8 +111,8 @@ impl<'a> ConnectionPermit<'a> {
                 Some(connection) => connection,
                 None => pool.connect().await?,
             };
-            // The peer may have closed an idle connection. A request that fails for that reason is sent again. The
-            // repetition does no harm, even if the peer has received the first request.
+            // The peer may have closed an idle connection. A request that fails for this reason is sent again, which is
+            // harmless even if the peer has received it.
             if used && connection.http.ready().await.is_err() {
                 continue;
             }

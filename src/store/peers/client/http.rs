@@ -1,4 +1,4 @@
-//! The HTTP/1.1 engine: reads from peers and pushes to them, on its own thread.
+//! The HTTP/1.1 client: reads samples from peers and pushes samples to them, on its own thread.
 
 use super::answers::{AnswerQueue, OpenRead};
 use super::breaker::BreakerLimits;
@@ -20,46 +20,46 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-/// The minimum number of bytes that a push counts for in the budget of pushes.
+/// The minimum number of bytes that a push reserves in the budget of pushes, because a push needs more memory than its
+/// bytes.
 const MIN_PUSH: usize = 4096;
 
-/// The warning after the client's thread has died.
 const DIED: &str = "the thread that reads from other nodes panicked: from now on, their samples are read from the \
                     source. This is a bug in Foreload: please report it";
 
-/// Another node, as it announced itself.
+/// The address and certificate of another node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
     /// The address that its server listens on.
     pub address: SocketAddr,
-    /// The pin of its certificate; `None` for unencrypted connections.
+    /// The digest of its certificate; `None` for unencrypted connections.
     pub pin: Option<CertificatePin>,
 }
 
-/// How to read from peers.
+/// The settings of an [`HttpTransfer`].
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
-    /// The dataset to read samples of.
+    /// The dataset whose samples are read.
     pub dataset: SharedDataset,
-    /// The token of each request.
+    /// The secret token that every request carries.
     pub token: Token,
-    /// The maximum number of connections to a peer for reads. Pushes use one more connection.
+    /// The maximum number of connections per peer for reads. Pushes have one more connection per peer.
     pub connections: usize,
-    /// The maximum number of reads in flight, to all peers together. Each read uses a slot of the caller.
+    /// The maximum number of reads in flight to all peers together. Each read uses a slot of the caller.
     pub depth: usize,
-    /// The maximum number of bytes that wait to be pushed, to all peers together. Further samples are dropped.
+    /// The maximum number of bytes that wait to be pushed to all peers together. Further pushes are dropped.
     pub push_bytes: usize,
-    /// The limits of deadlines.
+    /// The limits of the deadlines of reads.
     pub deadline: DeadlineLimits,
-    /// When to stop requests to a failing peer.
+    /// The conditions under which requests to a failing peer stop.
     pub breaker: BreakerLimits,
     /// Receives the warnings about failing peers.
     pub notices: Notices,
 }
 
 impl HttpOptions {
-    /// Makes options to read samples of `dataset` from peers that require `token`: 4 connections per peer, 256 reads in
-    /// flight, 64 MiB to push.
+    /// Makes options for reading samples of `dataset` from peers that require `token`. The defaults are 4 connections
+    /// per peer, 256 reads in flight, and 64 MiB that wait to be pushed.
     pub fn new(dataset: SharedDataset, token: Token) -> Self {
         Self {
             dataset,
@@ -74,14 +74,13 @@ impl HttpOptions {
     }
 }
 
-/// Work for the thread.
 enum PeerWork {
     Reads(Vec<OpenRead>),
     Push(usize, PeerPush),
 }
 
-/// Pushes samples to peers, from any thread, and returns the counters of all requests to peers. Clones use the same
-/// [`HttpTransfer`]. After the transfer was dropped, pushes are dropped.
+/// Pushes samples to peers, from any thread, and returns the counters of all requests to peers. Clones share one
+/// [`HttpTransfer`]. After the transfer is dropped, pushes are dropped, too.
 #[derive(Clone)]
 pub struct PeerPusher {
     links: Arc<[Arc<PeerLink>]>,
@@ -90,9 +89,9 @@ pub struct PeerPusher {
 }
 
 impl PeerPusher {
-    /// Offers `peer` the bytes of `sample` in `version`, whose CRC-32C is `crc`. Does not wait for the outcome, which
-    /// the peer's counters show. Returns `false` if the push is dropped at once, because too many bytes wait, the
-    /// peer's breaker is open, or the peer has reported that it is full.
+    /// Offers the bytes of `sample` to `peer`. `version` is the version of the source file, and `crc` the CRC-32C of
+    /// the bytes. Does not wait for the outcome, which the peer's counters show. Returns `false` if the push is dropped
+    /// at once, because too many bytes wait, the peer's breaker is open, or the peer is full.
     ///
     /// # Panics
     /// Panics if there is no such peer.
@@ -103,7 +102,6 @@ impl PeerPusher {
             count(&link.counters.pushes_full, 1);
             return false;
         }
-        // A push takes more memory than its bytes, so even a small one counts as `MIN_PUSH`.
         let reserved =
             self.pushes.reserve(bytes.len().max(MIN_PUSH)).filter(|_| link.admit_push(Instant::now()));
         let queued = reserved.is_some_and(|reserved| {
@@ -116,7 +114,7 @@ impl PeerPusher {
         queued
     }
 
-    /// Allows pushes again to peers that have reported that they are full.
+    /// Forgets which peers have reported that they are full, so that samples are pushed to them again.
     pub fn offer_again(&self) {
         self.links.iter().for_each(|link| link.offer_again());
     }
@@ -134,16 +132,14 @@ impl PeerPusher {
     }
 }
 
-/// Reads from peers over HTTP/1.1.
+/// Reads samples from peers over HTTP/1.1.
 ///
-/// Dropping the transfer closes all connections and abandons reads in flight; the slots of these reads return to their
-/// pools. A forked child has a copy of the transfer without its thread, and must not use this copy. Dropping the copy
-/// does nothing.
+/// Dropping the transfer closes all connections and abandons reads in flight, whose slots return to their pools. A
+/// forked child has a copy of the transfer without its thread. The child must not use this copy; dropping the copy does
+/// nothing.
 pub struct HttpTransfer {
-    /// `None` only while the transfer is dropped.
     pusher: Option<PeerPusher>,
     answers: Arc<AnswerQueue>,
-    /// Reads that were posted and not yet passed to the thread.
     posted: Vec<OpenRead>,
     depth: usize,
     in_flight: usize,
@@ -152,8 +148,8 @@ pub struct HttpTransfer {
 }
 
 impl HttpTransfer {
-    /// Makes a transfer from `peers`. It connects to a peer at the first request. It calls `on_ready` when answers
-    /// arrive while the caller [listens](PeerTransfer::listen).
+    /// Makes a transfer from `peers`. It connects to a peer at the first request. While the caller waits elsewhere (see
+    /// [`PeerTransfer::listen`]), answers call `on_ready`.
     ///
     /// # Errors
     /// [`Error::Config`] for `peers` if the number of connections or the depth is 0; [`Error::Unavailable`] if the
@@ -183,7 +179,7 @@ impl HttpTransfer {
         })
     }
 
-    /// Returns the pusher to the same peers.
+    /// Returns a handle that pushes samples to the same peers.
     pub fn pusher(&self) -> &PeerPusher {
         self.pusher.as_ref().expect("only dropping takes it out")
     }
@@ -192,14 +188,14 @@ impl HttpTransfer {
 impl Drop for HttpTransfer {
     fn drop(&mut self) {
         if !self.thread.is_own_process() {
-            // Dropping the pusher and the reads can take locks that another thread of the parent held at the fork.
+            // In a forked child, dropping the pusher and the reads could wait for ever for a lock that a thread of the
+            // parent held at the fork.
             std::mem::forget(self.pusher.take());
             std::mem::forget(std::mem::take(&mut self.posted));
         }
     }
 }
 
-/// Runs the work that the thread receives, until all senders are dropped.
 async fn run(links: Arc<[Arc<PeerLink>]>, mut queue: UnboundedReceiver<PeerWork>) {
     while let Some(work) = queue.recv().await {
         match work {
@@ -246,7 +242,7 @@ impl PeerTransfer for HttpTransfer {
 
     fn flush(&mut self) {
         if !self.posted.is_empty() {
-            // If the thread has died, `send` returns the reads, and dropping them answers them.
+            // If the thread has ended, `send` fails and drops the reads, which answers them as unreachable.
             let posted = std::mem::take(&mut self.posted);
             let _ = self.pusher().work.send(PeerWork::Reads(posted));
         }
@@ -297,7 +293,6 @@ mod tests {
 
     #[test]
     fn a_thread_that_died_costs_its_reads_and_later_ones_and_is_told_of() {
-        // A peer that accepts connections and never answers.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let peer = Peer { address: silent.local_addr().unwrap(), pin: None };
         let dataset = SharedDataset { fingerprint: Fingerprint([3; 32]), generation: 1 };

@@ -1,5 +1,5 @@
 //! One peer: its connections, its breaker and deadlines, and its statistics. Reads and pushes share the breaker. When
-//! the breaker opens, requests that wait for a connection fail too.
+//! the breaker opens, requests that wait for a connection fail at once.
 
 use super::answers::OpenRead;
 use super::breaker::{Breaker, BreakerState};
@@ -29,10 +29,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The number of connections for pushes. Reads have their own connections.
 const PUSH_CONNECTIONS: usize = 1;
 
-/// Sends requests to one peer, and records their outcomes.
 pub(super) struct PeerLink {
     address: SocketAddr,
     dataset: SharedDataset,
@@ -44,18 +42,15 @@ pub(super) struct PeerLink {
     health: Mutex<PeerHealth>,
     pub counters: Arc<PeerCounters>,
     latency: SharedHistogram,
-    /// Whether the peer has reported that it has no space for more samples.
     full: AtomicBool,
     notices: Notices,
 }
 
-/// The measured health of a peer.
 struct PeerHealth {
     breaker: Breaker,
     deadline: RequestDeadline,
 }
 
-/// A sample to push.
 pub(super) struct PeerPush {
     pub sample: u64,
     pub version: FileVersion,
@@ -89,23 +84,19 @@ impl PeerLink {
         }
     }
 
-    /// Posts a read of `bytes` at `now`; `None` if the breaker is open.
     pub(super) fn admit_read(&self, bytes: u64, now: Instant) -> Option<PostedRead> {
         let PeerHealth { breaker, deadline } = &mut *self.health();
         breaker.admit(now).then(|| deadline.post(bytes, now))
     }
 
-    /// Returns whether the breaker allows a push at `now`.
     pub(super) fn admit_push(&self, now: Instant) -> bool {
         self.health().breaker.admit(now)
     }
 
-    /// Returns whether the peer has reported since the last [`PeerLink::offer_again`] that it is full.
     pub(super) fn is_full(&self) -> bool {
         self.full.load(Relaxed)
     }
 
-    /// Allows pushes to the peer again, even if it has reported that it is full.
     pub(super) fn offer_again(&self) {
         self.full.store(false, Relaxed);
     }
@@ -119,15 +110,13 @@ impl PeerLink {
         PeerStats { address: self.address, counts, breaker, deadline, latency }
     }
 
-    /// Waits until a connection of `pool` is free. Fails if the breaker is open by then.
     async fn wait_for_connection<'a>(&self, pool: &'a ConnectionPool) -> Result<ConnectionPermit<'a>, Miss> {
         let permit = pool.wait_for_connection().await;
-        // Earlier requests have failed. Requests that wait for a connection must not wait for the same failure one by
-        // one.
+        // If earlier requests have opened the breaker, fail at once: otherwise the waiting requests would run into the
+        // same failure one after another.
         if self.health().breaker.state() == BreakerState::Open { Err(Miss::Breaker) } else { Ok(permit) }
     }
 
-    /// Reads a sample and answers the read.
     pub(super) async fn read(self: Arc<Self>, mut read: OpenRead) {
         let (limit, sample, version) = (read.times.deadline.into(), read.sample(), read.version());
         let expected = read.length();
@@ -143,9 +132,9 @@ impl PeerLink {
         }));
     }
 
-    /// Reads a sample into `buffer`, in `requested_version` if the caller knows the version. The sample has the
-    /// `expected` length, or another length if the peer's copy is in another storage format. Returns the copy's
-    /// version, checksum and length.
+    /// Reads a sample into `buffer`. If `requested_version` is known, the copy must be of that version. The copy has
+    /// the `expected` length, unless it is in another storage format. Returns the version, checksum and length of the
+    /// copy.
     async fn get(
         &self,
         sample: u64,
@@ -195,7 +184,6 @@ impl PeerLink {
         Ok((version, crc, arrived))
     }
 
-    /// Pushes a sample.
     pub(super) async fn push(self: Arc<Self>, push: PeerPush) {
         let outcome = self.push_when_connected(&push).await;
         match outcome {
@@ -213,8 +201,8 @@ impl PeerLink {
         self.record_outcome(outcome.err());
     }
 
-    /// Sends a push as soon as a connection is free. The time limit of the push begins then. The limit is needed
-    /// although nothing waits for the push, because the push and the pushes queued after it hold their bytes in memory.
+    /// Sends a push as soon as a connection is free; its time limit begins then. Nothing waits for the push, but
+    /// without a limit it and the pushes queued after it would keep their bytes in memory.
     async fn push_when_connected(&self, push: &PeerPush) -> Result<StatusCode, Miss> {
         let permit = self.wait_for_connection(&self.pushes).await?;
         let limit = self.limits.longest(push.bytes.len() as u64);
@@ -225,7 +213,7 @@ impl PeerLink {
         let path = self.dataset.path(push.sample);
         let request = || {
             let mut request = self.request(Method::PUT, &path, push.bytes.clone());
-            // The HTTP library sends no length for an empty body.
+            // The HTTP library omits the length of an empty body.
             request.headers_mut().insert(header::CONTENT_LENGTH, push.bytes.len().into());
             request.headers_mut().insert(wire::VERSION, wire::version_value(push.version));
             request.headers_mut().insert(wire::CRC, wire::crc_value(push.sample, push.version, push.crc));
@@ -251,7 +239,6 @@ impl PeerLink {
         request
     }
 
-    /// Records how a read ended; `missed` is `None` if the sample's bytes arrived.
     fn end_read(&self, read: &PostedRead, missed: Option<Miss>) {
         let end = match missed {
             None => ReadEnd::Arrived,
@@ -262,11 +249,10 @@ impl PeerLink {
         self.record_outcome(missed);
     }
 
-    /// Updates the breaker with the outcome of an admitted request; `missed` is `None` if the request was answered.
     fn record_outcome(&self, missed: Option<Miss>) {
         let mut health = self.health();
         let miss = match missed {
-            // No request was sent.
+            // The breaker refused the request, so it was never sent.
             Some(Miss::Breaker) => return,
             Some(miss) if miss.is_failure() => miss,
             _ => return health.breaker.succeeded(),
@@ -300,7 +286,6 @@ impl PeerLink {
     }
 }
 
-/// Converts the HTTP status of a peer's response into the reason for the miss.
 fn miss_of(status: StatusCode) -> Miss {
     match status {
         StatusCode::NOT_FOUND => Miss::Absent,

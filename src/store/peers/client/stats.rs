@@ -58,7 +58,6 @@ counters! {
 }
 
 impl PeerCounters {
-    /// Counts a read that missed.
     pub(super) fn missed(&self, why: Miss) {
         let counter: &AtomicU64 = match why {
             Miss::Absent => &self.absent,

@@ -17,10 +17,9 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// A response with its complete body.
 pub(super) type Answer = Response<Full<Bytes>>;
 
-/// Answers a request. Without the token the response reveals nothing, not even whether the path is valid.
+/// Answers a request. A response to a request without the token reveals nothing, not even whether the path is valid.
 pub(super) async fn answer(
     serving: Arc<Serving>,
     watch: Arc<ConnectionWatch>,
@@ -47,7 +46,6 @@ pub(super) async fn answer(
     }
 }
 
-/// Answers with a sample, or a part of it.
 async fn serve(
     serving: &Serving,
     served_cache: &dyn ServedCache,
@@ -89,7 +87,7 @@ async fn serve(
             return refused(&counters.unreadable, StatusCode::NOT_FOUND);
         }
     };
-    // The receiver detects damage too, but cannot remove the damaged copy.
+    // The receiver would detect the damage as well, but it cannot remove the damaged copy.
     if status == StatusCode::OK && checksum(&bytes) != crc {
         served_cache.damaged(sample, crc);
         return refused(&counters.unreadable, StatusCode::NOT_FOUND);
@@ -110,8 +108,7 @@ async fn serve(
     answer
 }
 
-/// The bytes of a response, and their reservation in the byte budget. The reservation lasts until the bytes are
-/// written.
+/// The bytes of a response, and their reservation in the byte budget, which lasts until the bytes are written.
 struct BodyBytes {
     bytes: Bytes,
     _reserved: ReservedBytes,
@@ -124,7 +121,7 @@ impl AsRef<[u8]> for BodyBytes {
     }
 }
 
-/// Takes a sample that a peer pushes. If the body is not read to its end, the HTTP library closes the connection.
+/// Receives a sample that a peer pushes. If the body is not read to its end, the HTTP library closes the connection.
 async fn take(
     serving: &Serving,
     served_cache: Arc<dyn ServedCache>,
@@ -169,7 +166,7 @@ async fn take(
     let accept = move || served_cache.accept(sample, version, crc, &slot.bytes()[..length]);
     let accepted = match at_once {
         true => accept(),
-        // Accept on another thread, so that the server answers other requests in the meantime.
+        // Freeing space takes a while, so accept on another thread while the server answers other requests.
         false => tokio::task::spawn_blocking(accept).await.unwrap_or(Accepted::Busy),
     };
     match accepted {
@@ -196,7 +193,7 @@ fn refused(counter: &AtomicU64, status: StatusCode) -> Answer {
     plain(status)
 }
 
-/// Answers "try again later". A Foreload client does not retry: it reads the source.
+/// Answers with status 503. A Foreload client does not retry, but reads the source.
 fn busy(counter: &AtomicU64) -> Answer {
     let mut answer = refused(counter, StatusCode::SERVICE_UNAVAILABLE);
     answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
-/// The time limits of a connection. Each limit is for a whole phase, so that a client cannot extend it by sending one
-/// byte at a time.
+/// The time limits of a connection. Each limit applies to a whole phase, so that a client cannot extend it by sending
+/// one byte at a time.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionLimits {
-    /// The time in which a new connection must send its first request with the token, TLS included.
+    /// The time in which a new connection must send its first request with a valid token, including the TLS handshake.
     pub first_request: Duration,
-    /// The time in which a connection that has shown the token must send its next request.
+    /// The time in which a connection must send its next request, once it has sent a valid token.
     pub idle: Duration,
     /// The time in which the server must answer a request and the client must read the response.
     pub request: Duration,
@@ -28,15 +28,12 @@ impl Default for ConnectionLimits {
     }
 }
 
-/// The current phase of a connection, and the time at which the phase began.
 pub(super) struct ConnectionWatch {
-    /// The start of the server.
     start: Instant,
     authorised: AtomicBool,
-    /// The number of responses in progress. It is usually 1 at most, but the bytes of a response may be released
-    /// shortly after the next request has arrived.
+    /// The number of responses in progress. It can be 2 for a moment, because the next request may arrive before the
+    /// bytes of the last response are released.
     answers: AtomicU64,
-    /// Milliseconds from the start of the server to the start of the phase.
     since: AtomicU64,
 }
 
@@ -56,7 +53,7 @@ impl ConnectionWatch {
         self.since.store(self.start.elapsed().as_millis() as u64, Relaxed);
     }
 
-    /// Records a request with the token. Its response counts as in progress until the returned value is dropped.
+    /// Records a request with a valid token. Its response counts as in progress until the returned value is dropped.
     pub(super) fn begin(self: &Arc<Self>) -> ActiveResponse {
         self.authorised.store(true, Relaxed);
         self.answers.fetch_add(1, Relaxed);
@@ -75,7 +72,6 @@ impl ConnectionWatch {
     }
 }
 
-/// A response that is being made or written.
 pub(super) struct ActiveResponse(Arc<ConnectionWatch>);
 
 impl Drop for ActiveResponse {
@@ -85,7 +81,6 @@ impl Drop for ActiveResponse {
     }
 }
 
-/// All connections of a server.
 pub(super) struct OpenConnections {
     start: Instant,
     bound: usize,
@@ -99,7 +94,7 @@ struct ConnectionTable {
     open: HashMap<u64, (Arc<ConnectionWatch>, Option<AbortHandle>)>,
 }
 
-/// A place among the open connections, which is free again when this value is dropped.
+/// A place among the open connections. Dropping it frees the place.
 pub(super) struct ConnectionPlace {
     connections: Arc<OpenConnections>,
     number: u64,
@@ -111,7 +106,6 @@ impl OpenConnections {
         Arc::new(Self { start: Instant::now(), bound, limits, state: Mutex::default() })
     }
 
-    /// Takes a place for one more connection; `None` if the bound is reached.
     pub(super) fn enter(self: &Arc<Self>) -> Option<ConnectionPlace> {
         let mut state = self.state();
         if state.open.len() >= self.bound {
@@ -123,23 +117,21 @@ impl OpenConnections {
         Some(ConnectionPlace { connections: self.clone(), number, watch })
     }
 
-    /// Sets the task that serves connection `number`, if the connection is still open.
     pub(super) fn served_by(&self, number: u64, task: AbortHandle) {
         if let Some((_, handle)) = self.state().open.get_mut(&number) {
             *handle = Some(task);
         }
     }
 
-    /// Returns the number of open connections.
     pub(super) fn open(&self) -> usize {
         self.state().open.len()
     }
 
-    /// Ends the connections that exceed their limits.
     pub(super) fn end_overdue(&self, counters: &ServerCounters) {
         for (watch, task) in self.state().open.values() {
             if let Some(task) = task.as_ref().filter(|_| watch.overdue(&self.limits)) {
-                // The place is freed later, when the task is dropped. So a task may be aborted twice.
+                // Aborting a task frees its place only when the task is dropped. So a task may be aborted twice; count
+                // it once.
                 if !task.is_finished() {
                     count(&counters.slow_connections, 1);
                 }
@@ -148,7 +140,6 @@ impl OpenConnections {
         }
     }
 
-    /// Returns the interval between two checks for connections that exceed their limits.
     pub(super) fn check_interval(&self) -> Duration {
         let shortest = self.limits.first_request.min(self.limits.idle).min(self.limits.request);
         (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))

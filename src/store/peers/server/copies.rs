@@ -13,45 +13,39 @@ use std::ops::Range;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// The maximum number of reads that wait for a reading thread. Further requests are refused.
 const QUEUED_READS: usize = 256;
 
-/// Why a copy is not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ServeFailure {
-    /// All buffers are in use, or the queue of reads is full.
+    /// All buffers are in use, or too many reads are queued.
     Busy,
-    /// The copy's file cannot be read.
     Unreadable,
 }
 
-/// Reads copies from files into slots: at once if they are in the page cache, else on its own threads.
+/// Reads copies from files into slots: on the calling thread if the bytes are in the page cache, else on its own
+/// threads.
 pub(super) struct CopyReader {
     slots: SlotPool,
     reads: Sender<QueuedRead>,
 }
 
-/// A read that waits for a thread.
 struct QueuedRead {
     read: CopyRead,
-    /// Receives the slot when its bytes have arrived, or `None` if they cannot be read.
+    /// Receives the slot when the bytes have arrived, or `None` if they cannot be read.
     reply: oneshot::Sender<Option<Slot>>,
 }
 
-/// A read into a slot, and its progress.
 struct CopyRead {
     file: Arc<File>,
-    /// The range of the file to read, aligned as the file requires. The file may end before the range does.
+    /// The range of the file to read, aligned as the file requires. The range may extend beyond the end of the file.
     range: Range<u64>,
-    /// The number of bytes that must arrive.
     enough: usize,
     slot: Slot,
-    /// The number of bytes that have arrived.
     arrived: usize,
 }
 
 impl CopyReader {
-    /// Makes a reader with `threads` threads and slots of `buffers` bytes in total.
+    /// Makes a reader with `threads` threads and `buffers` bytes of slots.
     ///
     /// # Errors
     /// [`Error::Config`] if there is not enough memory; [`Error::Unavailable`] if the system refuses a thread.
@@ -60,7 +54,8 @@ impl CopyReader {
         let (reads, queue) = bounded(QUEUED_READS);
         for _ in 0..threads {
             let queue = queue.clone();
-            // A thread ends when the reader is dropped. It is not joined, because a dead drive may block it for ever.
+            // A thread ends when the reader is dropped. The thread is not joined, because a dead drive may block it for
+            // ever.
             std::thread::Builder::new()
                 .name("foreload-copies".into())
                 .spawn(move || read_queued(&queue))
@@ -71,8 +66,8 @@ impl CopyReader {
         Ok(Self { slots, reads })
     }
 
-    /// Takes a buffer for a pushed sample. Returns `None` if more than half of the buffers would then be in use,
-    /// because the other half is for reads.
+    /// Takes a buffer for a pushed sample. Returns `None` if more than half of the bytes would then be in use, because
+    /// reads need the other half.
     pub(super) fn push_buffer(&self, length: usize) -> Option<Slot> {
         let usage = self.slots.usage();
         if usage.in_use + length > usage.bytes / 2 && usage.in_use > 0 {
@@ -81,7 +76,6 @@ impl CopyReader {
         self.slots.try_take(length)
     }
 
-    /// Reads the byte range `part` of a copy.
     pub(super) async fn read(&self, copy: CopyBytes, part: Range<u64>) -> Result<Bytes, ServeFailure> {
         let (file, offset, alignment) = match copy {
             CopyBytes::Memory(bytes) => return Ok(bytes.slice(part.start as usize..part.end as usize)),
@@ -92,7 +86,7 @@ impl CopyReader {
         let (within, length) = ((offset + part.start - first) as usize, (part.end - part.start) as usize);
         let slot = self.slots.try_take(length).ok_or(ServeFailure::Busy)?;
         let mut read = CopyRead { file, range, enough: within + length, slot, arrived: 0 };
-        // Direct reads always wait for the drive, even with NOWAIT.
+        // A direct read always waits for the drive, even with the flag NOWAIT.
         let slot = if alignment == 1 && read.cached() {
             read.slot
         } else {
@@ -105,15 +99,13 @@ impl CopyReader {
 }
 
 impl CopyRead {
-    /// Reads the bytes that are in the page cache, on the calling thread. Returns whether all needed bytes have
-    /// arrived.
+    /// Reads the bytes that are in the page cache, without blocking. Returns whether all needed bytes have arrived.
     fn cached(&mut self) -> bool {
-        // Ignore the error: a thread repeats the read and finds the cause.
+        // Ignore an error, because a reading thread then repeats the read and handles the error.
         self.arrived = self.step(ReadWriteFlags::NOWAIT).unwrap_or(0);
         self.arrived >= self.enough
     }
 
-    /// Reads until enough bytes have arrived. Returns `false` if the file is shorter or cannot be read.
     fn finish(&mut self) -> bool {
         while self.arrived < self.enough {
             match self.step(ReadWriteFlags::empty()) {
@@ -126,7 +118,6 @@ impl CopyRead {
         true
     }
 
-    /// Makes one read call, which continues after the bytes that have arrived.
     fn step(&mut self, flags: ReadWriteFlags) -> Result<usize, Errno> {
         let length = (self.range.end - self.range.start) as usize;
         let rest = &mut self.slot.bytes_mut()[self.arrived..length];
@@ -137,7 +128,7 @@ impl CopyRead {
 
 fn read_queued(queue: &Receiver<QueuedRead>) {
     for QueuedRead { mut read, reply } in queue {
-        // Skip a request that was abandoned while it was queued.
+        // Skip the request if its sender has abandoned it.
         if !reply.is_closed() {
             let _ = reply.send(read.finish().then_some(read.slot));
         }

@@ -1,8 +1,8 @@
 //! Serves the samples in a node's cache to the job's other nodes.
 //!
-//! The server's thread reads from the page cache; other threads read from the drive, and take pushes that have to free
-//! space first. Serving slows down while the node's own training waits for the same drive, but never below a quarter of
-//! the drive's time, because all nodes wait for one another.
+//! The server's thread answers from memory and from the page cache. Other threads read from the drive, and store pushed
+//! samples for which space must be freed first. The server slows down while the node's own training waits for the same
+//! drive, but never below a quarter of the drive's time, because all nodes wait for one another.
 
 mod answer;
 mod connections;
@@ -30,35 +30,36 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
-/// The warning when the server's thread has died.
 const DIED: &str = "the thread that serves other nodes panicked: from now on, they read this node's samples from the \
                     source. This is a bug in Foreload: please report it";
 
 /// The settings of a server.
 #[derive(Debug)]
 pub struct ServerOptions {
-    /// The only address to listen on. With port 0 the system chooses a port.
+    /// The only address on which the server listens. For port 0, the system chooses a port.
     pub listen: SocketAddr,
-    /// The token that each request must carry.
+    /// The secret token that each request must carry.
     pub token: Token,
     /// The server's certificate and key; `None` for unencrypted connections.
     pub tls: Option<TlsIdentity>,
     /// The maximum number of open connections. Further connections are closed at once.
     pub connections: usize,
-    /// The maximum number of bytes of responses and pushes in progress. Further requests are asked to try again later.
+    /// The maximum number of bytes in responses and pushes in progress. Further requests get the answer "try again
+    /// later".
     pub bytes_under_way: usize,
-    /// The bytes of buffers for reads from files and for pushes. All buffers stay in memory.
+    /// The size in bytes of the buffers for reads from files and for pushes. All buffers stay in memory.
     pub buffers: usize,
     /// The number of threads that read copies that are not in the page cache.
     pub read_threads: usize,
     /// The maximum number of bytes to serve per second; `None` is unlimited.
     pub bandwidth: Option<u64>,
-    /// Whether the node's own training waits for its reads from the same drive or memory. Serving slows down while this
-    /// is true. Waiting for peers must not count: nodes that wait for one another would slow one another down.
+    /// Whether the node's own training waits for its reads from the drive or memory that the server also uses. The
+    /// server slows down while this is true. Must be false while training waits for peers, because nodes that wait for
+    /// one another would slow one another down.
     pub own_reads_wait: Arc<AtomicBool>,
     /// The time limits of connections.
     pub limits: ConnectionLimits,
-    /// Receives the warning if the server dies.
+    /// Receives a warning if the server's thread panics.
     pub notices: Notices,
 }
 
@@ -83,7 +84,7 @@ impl ServerOptions {
     }
 }
 
-/// Returns the default limit on connections: enough for a large job, but training keeps the descriptors that it needs.
+/// The default limit on connections is enough for a large job, and leaves the descriptors that training needs.
 fn most_connections() -> usize {
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     files.map_or(4096, |files| (files / 4).clamp(16, 4096) as usize)
@@ -95,13 +96,13 @@ fn most_connections() -> usize {
 pub struct Server {
     serving: Arc<Serving>,
     address: SocketAddr,
-    /// The listening socket. Closing it also closes the copies of the socket that forked processes have.
+    /// The listening socket. Forked processes have copies of it, which are closed together with it.
     listening: Arc<TcpListener>,
     thread: RuntimeThread,
 }
 
 impl Server {
-    /// Listens, and begins to serve. The server refuses requests for a dataset until [`Server::share`] adds the
+    /// Begins to listen and to answer requests. Requests for a dataset are refused until [`Server::share`] adds that
     /// dataset.
     ///
     /// # Errors
@@ -151,12 +152,12 @@ impl Server {
         Ok(Self { serving, address, listening, thread })
     }
 
-    /// Returns the address that the server listens on, with the port that the system chose.
+    /// Returns the address on which the server listens, with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves the samples of `dataset` from `served_cache` from now on. This replaces a former served cache of the
+    /// Begins to serve the samples of `dataset` from `served_cache`, which replaces an earlier cache of the same
     /// dataset.
     pub fn share(&self, dataset: SharedDataset, served_cache: Arc<dyn ServedCache>) {
         self.serving
@@ -180,13 +181,12 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if self.thread.is_own_process() {
-            // A forked process may still hold a copy of the socket.
             close(&self.listening);
         }
     }
 }
 
-/// Closes a listening socket and all its copies, so that new connections are refused.
+/// Shuts down a listening socket and all its copies, so that new connections are refused.
 fn close(listening: &TcpListener) {
     let _ = rustix::net::shutdown(listening, rustix::net::Shutdown::Both);
 }

@@ -1,33 +1,30 @@
-//! The pace of serving: the node's own training comes first. This module does no I/O and reads no clock.
+//! How fast the server serves copies: the node's own training comes first. This module does no I/O and reads no clock.
 
 use std::time::Duration;
 
-/// The longest pause after a copy was read, as a multiple of the time that the read took. With it, peers always get at
-/// least a quarter of the drive's time, more than staging gets while training waits. Peers need this share: all nodes
-/// wait for one another, so training would almost stop if each node almost stopped serving while its own reads wait.
+/// The maximum pause after a copy was read, as a multiple of the time that the read took. With 3, peers always get at
+/// least a quarter of the drive's time. Peers need this share: all nodes wait for one another, so training would almost
+/// stop if each node almost stopped serving while its own reads wait.
 const LONGEST_REST: f64 = 3.0;
 
-/// The longest delay of a copy in favour of the node's own reads. It is short enough to keep the peers' deadlines.
+/// The maximum delay of a copy in favour of the node's own reads, short enough for the peers' deadlines.
 const LONGEST_WAIT: Duration = Duration::from_millis(5);
 
-/// The longest wait of a copy because of the user's bandwidth limit. A peer that would wait longer reads the source.
+/// The maximum wait of a copy because of the user's bandwidth limit. A copy that would wait longer is refused, and the
+/// peer reads the source.
 const LONGEST_QUEUE: Duration = Duration::from_millis(100);
 
-/// Decides when a server may read the next copy.
 #[derive(Debug)]
 pub(super) struct ServingPace {
-    /// The user's limit in bytes per second.
     limit: Option<f64>,
-    /// The time from which the limit allows further bytes.
+    /// The time at which the user's limit allows the next bytes.
     paid: Duration,
     /// The pause after a copy was read, as a multiple of the time that the read took.
     rest: f64,
-    /// The time at which the current pause ends.
     rested: Duration,
 }
 
 impl ServingPace {
-    /// Makes a pace of at most `limit` bytes per second.
     pub(super) fn new(limit: Option<u64>) -> Self {
         Self {
             limit: limit.map(|limit| limit as f64),
@@ -38,11 +35,11 @@ impl ServingPace {
     }
 
     /// Returns how long to wait from `now` (of any clock) before serving `bytes`, and counts the bytes as served.
-    /// `None` if the user's limit would make the bytes wait longer than [`LONGEST_QUEUE`].
+    /// `None` if the user's limit would make the copy wait longer than [`LONGEST_QUEUE`].
     pub(super) fn wait(&mut self, now: Duration, bytes: u64) -> Option<Duration> {
         let rest = self.rested.saturating_sub(now).min(LONGEST_WAIT);
         let Some(limit) = self.limit else { return Some(rest) };
-        // Idle time earns no credit.
+        // Time without requests earns no credit.
         let begin = self.paid.max(now);
         if begin - now > LONGEST_QUEUE {
             return None;
@@ -51,10 +48,9 @@ impl ServingPace {
         Some(rest.max(begin - now))
     }
 
-    /// Adjusts the pause between copies. `took` is the duration of a read that ended at `now`; `own_reads_wait` says
-    /// whether the node's own reads wait.
+    /// Adjusts the pause between copies after a read that took the time `took` and ended at `now`. `own_reads_wait` is
+    /// true if the node's own training waits for its reads.
     pub(super) fn adjust(&mut self, now: Duration, took: Duration, own_reads_wait: bool) {
-        // Slow down at once, and speed up step by step.
         self.rest = if own_reads_wait { (2.0 * self.rest + 1.0).min(LONGEST_REST) } else { self.rest / 2.0 };
         if self.rest < 0.1 {
             self.rest = 0.0;
@@ -79,7 +75,7 @@ mod tests {
         assert_eq!(waits, [0, 10, 20, 30]);
         assert_eq!(pace.wait(now, 9_000_000).unwrap().as_millis(), 40);
         assert_eq!(pace.wait(now, 1), None, "no wait is long");
-        // Idle time earns no credit: a second later, the first copy goes at once and the next copy waits.
+        // Time without requests earns no credit: a second later, one copy is served at once and the next copy waits.
         let later = now + Duration::from_secs(1);
         assert_eq!(pace.wait(later, 1_000_000), Some(Duration::ZERO));
         assert_eq!(pace.wait(later, 1_000_000).unwrap().as_millis(), 10);

@@ -22,17 +22,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-/// The bytes of a push that are read at a time.
 const READ_BUFFER: usize = 64 << 10;
 
-/// The maximum number of bytes of a request line with its headers, and the maximum number of headers.
+/// The maximum size of a request line with its headers, in bytes, and the maximum number of headers.
 const HEADER_BYTES: usize = 16 << 10;
 const HEADERS: usize = 32;
 
-/// The pause after a connection could not be accepted.
+/// The pause after a connection could not be accepted, for example because too many files are open.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// State shared by all connections of a server.
 pub(super) struct Serving {
     pub token: Token,
     pub served_caches: RwLock<HashMap<SharedDataset, Arc<dyn ServedCache>>>,
@@ -50,25 +48,23 @@ impl Serving {
         self.served_caches.read().unwrap_or_else(PoisonError::into_inner).get(dataset).cloned()
     }
 
-    /// Returns the time since the server was started.
     pub(super) fn now(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// Waits until `bytes` may be read and sent. Returns `false` if that would take too long.
+    /// Waits until `bytes` may be read and sent. Returns `false` if the wait would be too long.
     pub(super) async fn wait_to_serve(&self, bytes: u64) -> bool {
         let now = self.now();
         let wait = self.pace.lock().unwrap_or_else(PoisonError::into_inner).wait(now, bytes);
         let Some(wait) = wait else { return false };
-        // The runtime's clock counts milliseconds. It would turn a wait of microseconds into a millisecond, so skip
-        // such waits.
+        // The runtime's clock counts milliseconds and would turn a wait of microseconds into one of a millisecond. Skip
+        // such short waits.
         if wait >= Duration::from_micros(500) {
             tokio::time::sleep(wait).await;
         }
         true
     }
 
-    /// Updates the pace after a copy was read. `begun` is the time of [`Serving::now`] at which the read began.
     pub(super) fn adjust_pace(&self, begun: Duration) {
         let now = self.now();
         let wait = self.own_reads_wait.load(Relaxed);
@@ -79,7 +75,6 @@ impl Serving {
         ServerStats { open_connections: self.connections.open() as u64, ..self.counters.read() }
     }
 
-    /// Accepts connections for ever.
     pub(super) async fn listen(self: Arc<Self>, listener: TcpListener, tls: Option<TlsAcceptor>) {
         tokio::spawn(self.clone().end_overdue());
         loop {
@@ -107,8 +102,8 @@ impl Serving {
     }
 
     async fn converse(self: Arc<Self>, stream: TcpStream, tls: Option<TlsAcceptor>, place: ConnectionPlace) {
-        // Without TCP_NODELAY a response's last bytes wait for an acknowledgement. A failure to set the option does no
-        // harm.
+        // Without TCP_NODELAY, the last bytes of a response may wait for an acknowledgement. If the option cannot be
+        // set, responses are only slower.
         let _ = stream.set_nodelay(true);
         match tls {
             None => self.answer_on(stream, place).await,
@@ -128,9 +123,9 @@ impl Serving {
         });
         let mut http = http1::Builder::new();
         http.max_buf_size(READ_BUFFER).max_header_size(HEADER_BYTES).max_headers(HEADERS);
-        // A client that has closed its sending side still gets its response.
+        // A client that has closed its sending side still gets the response.
         http.half_close(true).auto_date_header(false);
-        // Ignore the error: a broken connection, or one that does not carry HTTP, matters only to the client.
+        // Ignore an error: a connection that breaks, or that does not carry HTTP, concerns only the client.
         let _ = http.serve_connection(TokioIo::new(stream), service).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Plans what each tier keeps during an epoch, from the schedules of this epoch and of later epochs.
+//! Plans what each tier keeps during an epoch, from the sample orders of this and later epochs.
 
 use super::super::copies::TierParts;
 use super::super::fill::FillChoice;
@@ -8,24 +8,24 @@ use super::{Cache, KeptTier};
 use data::schedule::{Order, Schedule};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The maximum number of epochs that the plan looks ahead. A use after these epochs counts as no use.
+/// The maximum number of future epochs that a plan considers. Later uses of a sample are ignored.
 const MAX_EPOCHS: u64 = 64;
 
-/// The plan of a tier that decides by future uses, for one epoch.
+/// The plan of a tier for one epoch, if the tier decides by the next uses of samples.
 pub(super) struct EpochPlan {
     pub(super) plan: TierPlan,
     future: KnownUses,
     epoch: u64,
-    /// The sample of the last query, the moment of its last use in the epoch, and the moment of its next use.
+    /// The result of the last query: the sample, the moment of its last use in the epoch, and the moment of its next
+    /// use.
     last_query: Option<(u64, Moment, Option<Moment>)>,
 }
 
 impl EpochPlan {
-    /// Decides whether to keep a sample of `bytes` that the epoch has just used. With `evicting`, samples that are used
-    /// later may be evicted for it. Otherwise the sample must fit alongside all samples that are held.
+    /// Decides whether to keep a sample of `bytes` bytes that the epoch has just used. If `evicting`, samples with
+    /// later uses may be evicted for it. Otherwise the tier must have free space for it.
     pub(super) fn admit(&mut self, sample: u64, bytes: u64, evicting: bool) -> Admission {
         let (now, next) = match self.last_query {
-            // For a full tier, this is called twice with the same sample.
             Some((same, now, next)) if same == sample => (now, next),
             _ => {
                 let now = self.future.last_use(sample, self.epoch);
@@ -40,23 +40,22 @@ impl EpochPlan {
     }
 }
 
-/// The plans of all tiers for an epoch.
 #[derive(Default)]
 pub(super) struct EpochPlans {
-    /// The plan of each tier that decides by future uses; `None` for a tier that is filled with the samples that come
-    /// first.
+    /// The plan of each tier; `None` for a tier that keeps samples in the order of their first use until it is full.
     pub(super) tiers: Vec<Option<EpochPlan>>,
 }
 
-/// The parts of the plans that every sample needs. Each part is a set of tiers with a bit for each tier, so that no
-/// thread waits for a lock.
+/// The facts about the plans that are needed for every sample. Each field is a set of tiers with a bit for each tier,
+/// so that no thread waits for a lock.
 #[derive(Default)]
 pub(super) struct EpochRules {
-    /// The tiers that decide by future uses. All other tiers are filled with the samples that come first.
+    /// The tiers that decide by next use. All other tiers keep samples in the order of their first use until they are
+    /// full.
     by_next_use: AtomicU64,
-    /// The tiers whose ranks together use the whole epoch, so that it may be staged for them.
+    /// The tiers whose ranks together use all samples of the epoch, so that staging may fill these tiers.
     of_all_ranks: AtomicU64,
-    /// The slowest tier that has space for all samples that the epoch draws, if there is one.
+    /// The slowest tier with space for all samples of the epoch, if there is one.
     whole: AtomicU64,
 }
 
@@ -75,13 +74,11 @@ impl EpochRules {
     }
 }
 
-/// Packs a flag for each tier into a set.
 fn set_of(tiers: impl Iterator<Item = bool>) -> u64 {
     (0..).zip(tiers).map(|(place, is_in)| u64::from(is_in) << place).sum()
 }
 
 impl Cache {
-    /// Plans what is kept during an epoch.
     pub(super) fn plan(&self, epoch: u64, schedule: &Schedule, order_of: &dyn Fn(u64) -> Order) {
         let samples = schedule.order().selection().members();
         let used = part_of(self.index().total_bytes(), samples, self.index().len());
@@ -90,7 +87,7 @@ impl Cache {
         let of_all_ranks = set_of(
             places.clone().map(|place| self.slice(place, schedule).is_whole() && !self.is_of_nodes(place)),
         );
-        // Samples of a stopped epoch may still arrive: keep the former plans until the new ones are complete.
+        // Samples of an interrupted epoch may still arrive, so keep the former plans until the new ones are complete.
         let futures: Vec<_> =
             places.clone().map(|place| self.future(place, used, epoch, schedule, order_of)).collect();
         let mut plans = self.plans();
@@ -115,7 +112,7 @@ impl Cache {
     }
 
     /// Returns a tier's retention rule and the future uses of samples, for an epoch that uses `used` bytes of samples.
-    /// `None` if the tier is filled with the samples that come first.
+    /// Returns `None` if the tier keeps samples in the order of their first use.
     fn future(
         &self,
         place: TierPlace,
@@ -129,8 +126,8 @@ impl Cache {
         if rule == RetentionRule::Keep {
             return None;
         }
-        // On average, the number of epochs until a sample is used again is the larger of two numbers: nodes
-        // (`users`) and repeats.
+        // Until a sample is used again on this node, the average number of epochs is the number of nodes (`users`) or
+        // of repeats, whichever is larger.
         let users = slice.global_batch.div_ceil((slice.end - slice.begin).max(1));
         let between = users.max(schedule.order().repeats().into());
         let known = (4 * between).min(MAX_EPOCHS);
@@ -138,7 +135,6 @@ impl Cache {
         Some((rule, KnownUses::new(epoch, orders, slice)))
     }
 
-    /// Returns the number of ranks that share a tier.
     fn sharers(&self, place: TierPlace, schedule: &Schedule) -> u32 {
         let world = schedule.world_size();
         let TierParts { local, shared, .. } = self.tier(place).parts();
@@ -148,20 +144,18 @@ impl Cache {
         }
     }
 
-    /// Returns the part of each global batch that belongs to the ranks that share a tier.
     fn slice(&self, place: TierPlace, schedule: &Schedule) -> NodeSlice {
         let (world, sharers) = (schedule.world_size(), self.sharers(place, schedule));
         let first = schedule.rank() / sharers * sharers;
         NodeSlice::of(first..(first + sharers).min(world), schedule.batch_size(), world)
     }
 
-    /// Returns the retention rule for the tiers whose ranks take `slice` of each global batch.
     fn rule(&self, slice: NodeSlice, used: u64, schedule: &Schedule) -> RetentionRule {
         let of_slice = |place: &TierPlace| self.slice(*place, schedule) == slice;
         let room: u64 = (0..self.tiers.len()).filter(of_slice).map(|place| self.tiers[place].room()).sum();
-        // If the user asks for staging, staged shards are kept without regard to their next use.
+        // If the user chose staging, staged shards are kept, whatever the next use of their samples.
         let staged = slice.is_whole() && self.options.fill == FillChoice::Ahead;
-        // If nodes share their caches, samples have owner nodes and stay on them.
+        // If nodes share their caches, samples stay on their owner nodes.
         let have_owners = self.tiers().any(|tier| tier.parts().nodes.is_some());
         if used <= room || staged || have_owners {
             RetentionRule::Keep
@@ -171,14 +165,14 @@ impl Cache {
     }
 }
 
-/// Makes a plan that accounts for the copies in the tier. Each of the `sharers` ranks that share a tier plans its own
-/// part of the tier, for the samples that it reads itself.
+/// Makes a plan for a tier that already has copies. Each of the `sharers` ranks plans an equal part of the tier, for
+/// the samples that the rank reads.
 fn new_plan(kept: &KeptTier, rule: RetentionRule, sharers: u32) -> TierPlan {
     let mut plan = TierPlan::new(rule, kept.room() / u64::from(sharers));
     let local = kept.tier.parts().local;
     for (group, bytes) in local.iter().flat_map(|local| local.groups()) {
         if group == 0 {
-            // Evict the samples of a job that used the whole dataset: it kept them without regard to their next use.
+            // A job that used the whole dataset has kept these samples without regard to their next use. Evict them.
             local.iter().for_each(|local| local.evict_group(group));
         } else {
             plan.found(group, bytes / u64::from(sharers));
@@ -187,7 +181,6 @@ fn new_plan(kept: &KeptTier, rule: RetentionRule, sharers: u32) -> TierPlan {
     plan
 }
 
-/// Estimates the bytes of `samples` samples of a dataset with `all` samples and `bytes` bytes.
 pub(super) fn part_of(bytes: u64, samples: u64, all: u64) -> u64 {
     (u128::from(bytes) * u128::from(samples) / u128::from(all.max(1))) as u64
 }

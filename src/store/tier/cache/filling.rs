@@ -11,15 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// How long the source is measured, if its rates decide anything.
 const MEASURE_FOR: Duration = Duration::from_millis(300);
 
-/// The size in bytes below which a dataset is not measured, because the measurement reads too much of it: at 1 GB/s, 1
+/// Smaller datasets (in bytes) are not measured, because the measurement reads too much of them. At 1 GB/s, it reads 1
 /// to 2 % of this size.
 const MIN_MEASURED_BYTES: u64 = 20_000_000_000;
 
 impl Cache {
-    /// Chooses how the cache is filled. Must be called when the source can be read.
+    /// Chooses how the cache is filled. The source must be readable by now.
     pub(super) fn choose_fill(&self, open: &Arc<OpenSource>) {
         self.fill.get_or_init(|| {
             if self.network.is_some() || self.staging().epoch.is_none() {
@@ -39,7 +38,7 @@ impl Cache {
         });
     }
 
-    /// Measures the rates of the source if the decision depends on them and the dataset is large enough. Otherwise the
+    /// Measures the rates of the source, if the choice depends on them and the dataset is large enough. Otherwise, the
     /// error is the reason why nothing was measured.
     fn measure(&self, job: &FillJob, open: &Arc<OpenSource>) -> Result<TierRates, String> {
         if self.options.fill != FillChoice::Auto || !job.shards || job.bytes < MIN_MEASURED_BYTES {
@@ -53,12 +52,13 @@ impl Cache {
         Ok(measured.rates)
     }
 
-    /// Returns whether a tier may be filled ahead: with the samples that come first, for all ranks.
+    /// Returns whether a tier may be filled ahead: it keeps samples in the order of their first use, and serves all
+    /// ranks.
     pub(super) fn fills_ahead(&self, place: TierPlace) -> bool {
         self.keeps_first(place) && self.rules.are_of_all_ranks(place)
     }
 
-    /// Locks a staging unit (a shard, by its number) for all tiers; `None` if another process has locked it.
+    /// Locks a staging unit (the shard with this number) for all tiers; `None` if another process has locked it.
     pub(in crate::tier) fn lock_unit(&self, unit: u64) -> Option<Vec<Box<dyn Any + Send>>> {
         self.tiers().filter_map(|tier| tier.parts().shared).map(|shared| shared.lock_unit(unit)).collect()
     }
@@ -80,20 +80,19 @@ impl Cache {
         self.counted.staged_units.fetch_add(1, Relaxed);
     }
 
-    /// Returns whether no tier has room for more staging in this epoch.
     pub(in crate::tier) fn is_full(&self) -> bool {
         self.full.load(Relaxed)
     }
 
-    /// Notifies the stager that the pipeline begins to read another batch.
+    /// Tells the stager that the pipeline begins to read another batch.
     pub fn begin_batch(&self) {
         if let Some(stager) = &self.staging().stager {
             stager.begin_batch();
         }
     }
 
-    /// Returns the number of steps that staging keeps ahead of the pipeline if each sample is a file. Samples that are
-    /// staged just before their use are not published yet at that time, and are read twice.
+    /// Returns the number of steps that staging must be ahead of the pipeline, if each sample is a file. A sample that
+    /// is staged later than this is not published when it is used, and is read twice.
     pub(in crate::tier) fn steps_ahead(&self, schedule: &Schedule) -> u64 {
         let mean = self.index.mean_bytes().max(1);
         let shared = self.tiers().filter_map(|tier| tier.parts().shared);
@@ -101,7 +100,6 @@ impl Cache {
         unpublished.div_ceil(schedule.samples_per_batch()) + 2
     }
 
-    /// Returns the bytes per second that this process may stage.
     pub(in crate::tier) fn stage_bandwidth(&self) -> Option<u64> {
         let ranks = u64::from(self.options.local_world_size.unwrap_or(1).max(1));
         self.options.stage_bandwidth.map(|bandwidth| (bandwidth / ranks).max(1))

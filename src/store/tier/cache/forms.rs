@@ -1,4 +1,4 @@
-//! The storage formats that the copies of each tier are converted to (`form=`). They are chosen again for each epoch.
+//! The storage formats to which the copies of each tier are converted (`form=`). They are chosen for each epoch.
 
 use super::{Cache, TierPlace};
 use crate::tier::convert::{
@@ -10,24 +10,21 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
-/// Why copies are not converted to another storage format, regardless of the available space.
+/// The reason why copies are not converted to another storage format, however much space there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoForms {
-    /// The reason, in words.
+    /// The reason as a text.
     pub why: &'static str,
-    /// Whether conversion is impossible, even if the user asks for it.
+    /// Whether conversion is impossible even if the user asks for it.
     pub is_impossible: bool,
 }
 
-/// The decisions about storage formats.
 #[derive(Default)]
 pub(super) struct CacheFormats {
-    /// The decision about each tier.
     decisions: Mutex<Vec<FormatDecision>>,
 }
 
 impl Cache {
-    /// Decides which storage formats the copies are converted to, in an epoch that uses `used` bytes of samples.
     pub(super) fn decide_formats(&self, used: u64) {
         let places = 0..self.tiers.len();
         let stays = |place: TierPlace| self.keeps_first(place) && !self.is_of_nodes(place);
@@ -42,7 +39,7 @@ impl Cache {
                 stays: stays(place),
             };
             let decision = match &self.network {
-                // All nodes made this decision together, when they met.
+                // All nodes made this decision together, when they exchanged addresses.
                 Some(network) if choice != FormChoice::AsIs && job.stays => network.form.clone(),
                 _ => job.decide(),
             };
@@ -64,7 +61,6 @@ impl Cache {
         *self.forms.decisions.lock().unwrap_or_else(PoisonError::into_inner) = decisions;
     }
 
-    /// Describes the storage formats that copies are converted to, and why; empty before the first epoch.
     pub(super) fn describe_formats(&self) -> Vec<String> {
         let decisions = self.forms.decisions.lock().unwrap_or_else(PoisonError::into_inner);
         let named = self.tiers.iter().zip(&*decisions).filter(|(kept, _)| kept.form != FormChoice::AsIs);
@@ -76,15 +72,13 @@ impl Cache {
             .collect()
     }
 
-    /// Starts the thread that converts copies, if any tier may convert.
     pub(super) fn start_converter(self: &Arc<Self>) -> std::io::Result<Option<Converter>> {
         let may = |choice: FormChoice| choice != FormChoice::AsIs;
         let any = self.tiers.iter().any(|kept| may(kept.form));
         any.then(|| Converter::start(self.clone())).transpose()
     }
 
-    /// Converts some copies of a tier. Slower tiers come first, because faster tiers take their copies from slower
-    /// ones.
+    /// Converts some copies of one tier. Slower tiers come first, because faster tiers copy from slower ones.
     pub(in crate::tier) fn convert(
         &self,
         maker: &mut CopyMaker,
@@ -92,7 +86,7 @@ impl Cache {
         rest: &dyn Fn(),
     ) -> ConversionResult {
         let decisions = self.forms.decisions.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // If one tier may have work soon, look again soon, even if another tier has no space.
+        // `Nothing` of one tier wins over `NotNow` of another: it may have work soon.
         let mut all = ConversionResult::NotNow;
         for (place, decision) in decisions.into_iter().enumerate().rev() {
             let Some(form) = decision.form else { continue };
@@ -107,7 +101,6 @@ impl Cache {
         all
     }
 
-    /// Warns that copies are not converted any more, because the thread has panicked.
     pub(in crate::tier) fn note_dead_converter(&self) {
         self.index.notices().warn_once("dead converter", || {
             "cached copies are no longer converted, because a thread panicked. This is a bug in Foreload: please \
@@ -116,7 +109,6 @@ impl Cache {
         });
     }
 
-    /// Returns whether the pipeline waits for reads from this node's own tiers.
     pub(in crate::tier) fn own_reads_wait(&self) -> bool {
         self.own_reads_wait.load(Relaxed)
     }

@@ -1,9 +1,9 @@
 //! Decides which tier keeps a sample whose bytes have arrived.
 //!
-//! Each sample is kept once, so that the capacities of all tiers add up. The fastest tier that has space keeps the
-//! sample. If no tier has space, a tier may evict samples whose next use is later than that of the new sample. If a
-//! tier has space for the whole dataset, that tier keeps every sample, for the next run, and faster tiers keep second
-//! copies.
+//! A sample is kept in one tier, so that the capacities of all tiers add up: in the fastest tier with free space. If no
+//! tier has free space, a tier may evict samples whose next use is later than that of the new sample. There is one
+//! exception: a tier with space for the whole dataset keeps every sample, for the next run, and faster tiers keep
+//! second copies.
 
 use super::super::copies::{CacheTier, Location, Offer};
 use super::super::plan::Admission;
@@ -17,37 +17,34 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The index of a tier in the list of tiers that keep copies; 0 is the fastest.
 pub(in crate::tier) type TierPlace = usize;
 
-/// Where a sample's bytes came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::tier) enum SampleOrigin {
-    /// The source.
     Source,
-    /// The source, after an owner node that may have the sample did not give it. The sample is not pushed to that node.
+    /// The source, because the sample's owner node did not return the sample. The sample is not pushed to that node,
+    /// which may already have it.
     SourceUnpushed,
-    /// A tier.
     Copy(TierPlace),
 }
 
-/// The tiers that a sample is offered to when it has arrived, unless another node owns the sample.
+/// The tiers to which an arrived sample is offered, unless another node owns the sample.
 struct OfferTargets {
-    /// One of the tiers with a lower index must keep the sample. `None` if such a tier has the sample and keeps it.
+    /// One of the tiers with an index below this one must keep the sample. `None` if one of them already keeps it.
     single_copy_before: Option<TierPlace>,
-    /// The tier with space for the whole dataset, if there is one: it must keep the sample as well.
+    /// The tier with space for the whole dataset, which must keep the sample as well; `None` if there is no such tier.
     whole: Option<TierPlace>,
 }
 
-/// A sample whose bytes have arrived.
 #[derive(Clone, Copy)]
 struct ArrivedSample<'a> {
     sample: u64,
     bytes: &'a [u8],
-    /// The version that the sample's file had before it was read.
+    /// The version that the source file had before the sample was read.
     version: FileVersion,
 }
 
 impl Cache {
-    /// Counts a sample that arrived from a tier or from the source, and keeps it as the plans require. `version` is the
-    /// version that the sample's file had before it was read. A sample without a known version is not kept.
+    /// Counts a sample that arrived from a tier or from the source, and keeps it according to the plans. `version` is
+    /// the version that the source file had before the sample was read. A sample without a known version is not kept.
     pub(in crate::tier) fn arrived(
         &self,
         sample: u64,
@@ -70,7 +67,7 @@ impl Cache {
         let sample = ArrivedSample { sample, bytes, version };
         let offer_targets = self.offer_targets(from);
         match self.responsible_tier(sample.sample) {
-            // Push a sample from the source to its owner node. A sample that any tier had was pushed earlier.
+            // Push a sample from the source to its owner node. If the sample came from a tier, it was pushed earlier.
             Some(place) if origin == SampleOrigin::Source => {
                 self.offer(place, 0, &sample);
             }
@@ -82,23 +79,21 @@ impl Cache {
             }
         }
         if let Some(whole) = offer_targets.whole {
-            // If the tier has a copy already, this adds none.
             self.offer(whole, 0, &sample);
         }
     }
 
-    /// Counts one sample that was read from a tier, and adds `bytes` to the number of bytes read from that tier.
     pub(in crate::tier) fn count_hit(&self, place: TierPlace, bytes: usize) {
         let used = &self.tiers[place].used;
         used.hits.fetch_add(1, Relaxed);
         used.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Returns the tiers to offer a sample that came `from` a tier, or from the source.
     fn offer_targets(&self, from: Option<TierPlace>) -> OfferTargets {
         let whole = self.rules.whole();
         let end = whole.unwrap_or(self.tiers.len());
-        // A copy stays in its tier, unless the tier kept it for this use only.
+        // A copy stays in a tier that keeps samples. A tier that decides by next use may have kept the copy for this
+        // use only.
         let stays = from.filter(|&place| self.keeps_first(place));
         OfferTargets {
             single_copy_before: stays.is_none_or(|place| place >= end).then_some(end),
@@ -106,8 +101,7 @@ impl Cache {
         }
     }
 
-    /// Returns whether a sample that came from a tier is offered to another tier, so that the whole sample must be
-    /// read.
+    /// Returns whether a sample that came from a tier is offered to another tier. If so, the whole sample must be read.
     fn is_kept_again(&self, sample: u64, place: TierPlace) -> bool {
         let OfferTargets { single_copy_before, whole } = self.offer_targets(Some(place));
         let any_takes = |end: TierPlace| (0..end).any(|place| self.takes(place));
@@ -115,8 +109,8 @@ impl Cache {
             || single_copy_before.is_some_and(any_takes) && self.responsible_tier(sample).is_none()
     }
 
-    /// Returns the header summary (`header_summary`) of a sample's packed copy at `location`, if it is known and no
-    /// tier needs the whole copy.
+    /// Returns the summary of the header of a packed copy at `location`, if it is known and no other tier needs the
+    /// whole copy.
     pub(in crate::tier) fn header_summary(
         &self,
         sample: u64,
@@ -128,15 +122,15 @@ impl Cache {
         (!self.is_kept_again(sample, place)).then_some(SummarizedBytes { header_summary, length })
     }
 
-    /// Returns the header summary of the copy that a sample would be read from, if parts of that copy may be read
-    /// alone.
+    /// Returns the summary of the header of the copy from which a sample will be read, if reading only parts of that
+    /// copy is allowed.
     pub fn summary_of_copy(&self, sample: u64) -> Option<SummarizedBytes> {
         let (place, location) = self.locate(sample)?;
         self.header_summary(sample, place, &location)
     }
 
-    /// Offers a sample to the tiers before `end`, until one keeps it. `new` says that none of them has the sample. A
-    /// new sample is offered to full tiers too, so that they count it as dropped.
+    /// Offers a sample to the tiers before `end`, until one keeps it. If `new`, none of them has the sample; full tiers
+    /// then get an offer, too, so that they count the sample as dropped.
     fn keep_in_one_tier(&self, sample: &ArrivedSample, end: TierPlace, new: bool) {
         let mut with_plans = Vec::new();
         for place in 0..end {
@@ -166,14 +160,14 @@ impl Cache {
         }
     }
 
-    /// Returns whether a tier may take a sample: the tier has space, or may free some.
+    /// Returns whether a tier may take a sample: it has free space, or may evict samples.
     pub(in crate::tier) fn takes(&self, place: TierPlace) -> bool {
         let tier = self.tier(place);
         if self.keeps_first(place) { tier.is_open() } else { tier.can_take() }
     }
 
-    /// Decides whether a tier with a plan keeps a sample: alongside all samples that the tier holds, or by `evicting`
-    /// some of them.
+    /// Decides whether a tier that decides by next use keeps a sample: in free space or, if `evicting`, in place of
+    /// other samples.
     fn admit(&self, place: TierPlace, sample: &ArrivedSample, evicting: bool) -> Admission {
         let mut plans = self.plans();
         let Some(Some(planned)) = plans.tiers.get_mut(place) else { return Admission::Bypass };
@@ -184,7 +178,6 @@ impl Cache {
         admission
     }
 
-    /// Offers a sample to a tier. Returns whether the tier has it now.
     fn offer(&self, place: TierPlace, group: u64, sample: &ArrivedSample) -> bool {
         matches!(self.offered(place, group, sample), Offer::Taken | Offer::Present)
     }
@@ -200,14 +193,14 @@ impl Cache {
         } else if !self.keeps_first(place)
             && let Some(Some(planned)) = self.plans().tiers.get_mut(place)
         {
-            // The plan has counted the sample. Undo that, because the tier refused the sample or has kept it before.
+            // The plan has counted the sample as kept. Undo this, because the tier refused the sample or already has
+            // it.
             planned.plan.lost(group, bytes.len() as u64);
         }
         offer
     }
 
-    /// Returns the tier that stands for other nodes' caches, if one of these nodes must keep the sample; otherwise
-    /// `None`.
+    /// Returns the tier that represents the other nodes' caches, if one of these nodes owns the sample.
     pub(super) fn responsible_tier(&self, sample: u64) -> Option<TierPlace> {
         self.network.as_ref()?;
         let is_responsible =
@@ -215,19 +208,17 @@ impl Cache {
         self.tiers().position(is_responsible)
     }
 
-    /// Returns whether this node is a sample's owner node.
     pub(in crate::tier) fn owns(&self, sample: u64) -> bool {
         let owners = self.network.as_ref().filter(|_| sample < self.index.len());
         owners.is_some_and(|network| network.owners.owner(sample) == Some(network.own))
     }
 
-    /// Returns whether [`Cache::accept_push`] returns at once for this sample.
     pub(in crate::tier) fn keeps_at_once(&self, sample: u64) -> bool {
         let length = self.index.extent(sample).length;
         self.local_tiers().all(|(_, local)| local.offers_at_once(0, length))
     }
 
-    /// Offers a sample that another node pushes to this node's tiers, until one keeps it.
+    /// Offers a sample that another node has pushed to this node's tiers, until one keeps it.
     pub(in crate::tier) fn accept_push(&self, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
         let arrived_sample = ArrivedSample { sample, bytes, version };
         let mut answer = Offer::Full;
@@ -241,9 +232,9 @@ impl Cache {
         answer
     }
 
-    /// Frees space for samples that this node owns, after an epoch that had no space for some of them. Removes a
-    /// segment of an earlier run if other nodes own at least a quarter of its samples. The other samples of the segment
-    /// will arrive again.
+    /// Frees space for samples that this node owns, after an epoch in which some of them did not fit. Removes each
+    /// segment of an earlier run if other nodes own at least a quarter of its samples. Its other samples must then be
+    /// read again.
     pub(super) fn evict_samples_of_others(&self) {
         for (tier, shared) in self.tiers().filter_map(|tier| Some((tier, tier.parts().shared?))) {
             let mut of_file: HashMap<FileId, (u64, u64)> = HashMap::new();
@@ -259,14 +250,13 @@ impl Cache {
         }
     }
 
-    /// Offers a staged sample to the tiers that may be filled ahead.
     pub(in crate::tier) fn keep_staged(&self, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
         let arrived_sample = ArrivedSample { sample, bytes, version };
         let whole = self.rules.whole();
         let mut answer = Offer::Full;
         for place in (0..self.tiers.len()).filter(|&place| self.fills_ahead(place)) {
             let wanted = answer != Offer::Taken || whole == Some(place);
-            // Skip tiers that take nothing, except the slowest tier: it counts the samples that no tier takes.
+            // Skip tiers that take nothing, except the slowest tier, which counts the samples that no tier takes.
             if !wanted || place + 1 < self.tiers.len() && !self.takes(place) {
                 continue;
             }
@@ -279,13 +269,12 @@ impl Cache {
         if answer == Offer::Taken {
             self.counted.staged_samples.fetch_add(1, Relaxed);
         } else {
-            // No tier can keep the sample, so there is no need to read ahead.
             self.full.store(true, Relaxed);
         }
         answer
     }
 
-    /// Returns whether a sample is kept or on its way to a tier.
+    /// Returns whether a tier has the sample or has taken it in this epoch.
     pub(in crate::tier) fn knows(&self, sample: u64) -> bool {
         let taken = self.taken[(sample / 64) as usize].load(Relaxed) >> (sample % 64) & 1 == 1;
         taken || self.tiers.iter().any(|kept| kept.tier.locate(sample).is_some())

@@ -16,14 +16,14 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A tier in the user's configuration.
+/// A cache tier in the user's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TierOptions {
     /// Copies in memory.
     Ram {
         /// The tier's name in statistics and logs.
         name: TierName,
-        /// Bytes of the node's memory that the tier may take. The node's ranks share them equally.
+        /// Maximum number of bytes of memory for the tier on each node. The node's ranks share them equally.
         size: u64,
         /// The storage format of the tier's copies.
         form: FormChoice,
@@ -34,7 +34,7 @@ pub enum TierOptions {
         name: TierName,
         /// The directory.
         path: PathBuf,
-        /// Bytes that the tier may take, shared by all jobs and datasets in the directory.
+        /// Maximum number of bytes of the directory, shared by all jobs and datasets that use it.
         size: u64,
         /// The storage format of the tier's copies.
         form: FormChoice,
@@ -62,7 +62,7 @@ impl TierOptions {
         }
     }
 
-    /// Returns the bytes that the tier may take.
+    /// Returns the maximum size of the tier in bytes.
     pub fn size(&self) -> u64 {
         match self {
             Self::Ram { size, .. } | Self::Directory { size, .. } => *size,
@@ -85,17 +85,15 @@ impl TierOptions {
     }
 }
 
-/// The tiers of a process, from the fastest to the slowest.
 pub(super) struct OpenedTiers {
-    /// Each tier, and the storage format that the user wants for its copies.
     pub(super) tiers: Vec<(Box<dyn CacheTier>, FormChoice)>,
-    /// The job's nodes, if they share their caches. The last tier then stands for the caches of the other nodes.
+    /// Set if the job's nodes share their caches. The last tier then represents the caches of the other nodes.
     pub(super) network: Option<Arc<PeerNetwork>>,
 }
 
-/// Opens the tiers of `options`, in their order, and loads the copies of the dataset that the tiers have already. A
-/// directory that cannot be used is left out with a warning. If nodes share their caches, this function meets the other
-/// ranks.
+/// Opens the tiers of `options` in their order, and loads the dataset's copies that they already have. A directory that
+/// cannot be used is left out with a warning. If nodes share their caches, waits for the other ranks and exchanges
+/// addresses with them.
 ///
 /// # Errors
 /// The errors of [`Store::check`], [`Ram::new`] and [`PeerNetwork::meet`]; [`Error::Io`] if the working directory was
@@ -106,13 +104,13 @@ pub(super) fn tiers(
     trace: &Trace,
     job: &SharedJob<'_>,
 ) -> Result<OpenedTiers> {
-    // Open directories before the meeting, which reports their contents. Open memory after it, because the size depends
-    // on the other ranks of this node.
+    // Open directories before the exchange with the other ranks, which reports their contents. Allocate memory after
+    // the exchange, because its size depends on the other ranks of this node.
     let mut directories = Vec::new();
     for tier in &options.tiers {
         directories.push(match tier {
             TierOptions::Directory { name, path, size, .. } => {
-                // The working directory may change while the store is in use.
+                // The working directory may change later, so make the path absolute.
                 let path = std::path::absolute(path).map_err(|error| Error::io("resolve", path, error))?;
                 directory(index, options, *name, path, *size, trace)?
             }
@@ -123,7 +121,7 @@ pub(super) fn tiers(
         Some(peers) if job.place.world_size > 1 => {
             let opened: Vec<&dyn CacheTier> = directories.iter().flatten().map(|tier| &**tier).collect();
             for (name, size) in options.memory() {
-                // If this rank cannot have the memory, fail before other ranks wait for it.
+                // If this rank cannot get the memory, fail before the other ranks wait for this rank.
                 Ram::new(index, name, size, 1)?;
             }
             let memory = options.memory().map(|(_, size)| size).sum();
@@ -144,7 +142,7 @@ pub(super) fn tiers(
                 let ranks = u64::from(options.local_world_size.unwrap_or(1).max(1));
                 tiers.push((Box::new(Ram::new(index, *name, *size, ranks)?), *form));
             }
-            // Other processes use this memory through the node's server.
+            // Only one process of a node has the memory. The other processes use it through the node's server.
             (TierOptions::Ram { name, size, form }, Some(network)) if network.is_first => {
                 tiers.push((Box::new(Ram::new(index, *name, *size, 1)?), *form));
             }
@@ -159,7 +157,6 @@ pub(super) fn tiers(
 }
 
 impl CacheOptions {
-    /// Returns the names of the tiers in memory, and the bytes of the node's memory that they may take.
     fn memory(&self) -> impl Iterator<Item = (TierName, u64)> {
         let in_memory = self.tiers.iter().filter(|tier| tier.directory().is_none());
         in_memory.map(|tier| (tier.name(), tier.size()))

@@ -1,4 +1,4 @@
-//! Chooses the storage format for the copies of a tier, by the available space. This module does no I/O.
+//! Chooses the storage format for the copies of a tier by the space in the tiers. This module does no I/O.
 
 use super::super::cache::NoForms;
 use base::names::named;
@@ -7,23 +7,22 @@ use pixels::decode::ConvertedFormat;
 /// The storage format that the user wants for copies (`form=`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FormChoice {
-    /// Converts if converted copies of all samples fit into the available space. A conversion saves more processor time
-    /// than it takes. But converted copies are larger: if not all of them fit, fewer samples are kept, and more are
-    /// read from the dataset.
+    /// Copies are converted if the converted copies of all samples fit into the cache. A conversion saves more
+    /// processor time than it takes. But converted copies are larger: if not all of them fit, fewer samples are cached,
+    /// and more are read from the dataset.
     #[default]
     Auto,
     /// Copies stay in the storage format in which they are read.
     AsIs,
-    /// Copies have an index of their entropy-coded data.
+    /// Copies get an index of their entropy-coded data.
     Indexed,
-    /// Copies are packed: the coefficients are stored without entropy coding.
+    /// Copies are packed: their coefficients are stored without entropy coding.
     Packed,
 }
 
 named!(FormChoice: "auto" => Auto, "as-is" => AsIs, "indexed" => Indexed, "packed" => Packed);
 
 impl FormChoice {
-    /// Returns the storage format that this choice names; `None` for [`FormChoice::AsIs`] and [`FormChoice::Auto`].
     fn made(self) -> Option<ConvertedFormat> {
         match self {
             Self::Auto | Self::AsIs => None,
@@ -33,48 +32,42 @@ impl FormChoice {
     }
 }
 
-/// The size of packed photographs relative to their files. It is 1.20 for ImageNet. The margin up to 1.25 is for other
-/// datasets.
+/// The size of packed photographs relative to their files. It is 1.20 for ImageNet; the margin is for other datasets.
 pub(in crate::tier) const PACKED: f64 = 1.25;
 
-/// The size of photographs with an index relative to their files.
 const INDEXED: f64 = 1.01;
 
-/// The facts about a tier and the job that decide the storage format.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::tier) struct FormatFacts {
     pub choice: FormChoice,
-    /// Why copies are not converted, regardless of the available space.
+    /// The reason why copies are not converted, however much space there is.
     pub no_forms: Option<NoForms>,
-    /// The bytes of the samples that the epoch uses.
+    /// The size in bytes of the samples that the epoch uses.
     pub used: u64,
-    /// How many bytes of samples fit into the largest tier. Only tiers that are filled with the samples that come first
-    /// are considered.
+    /// The size in bytes of the samples that fit into the largest tier that does not evict samples after their next
+    /// use.
     pub room: u64,
-    /// Whether this tier is filled with the samples that come first, and keeps them.
+    /// Whether this tier keeps samples permanently, instead of evicting them after their next use.
     pub stays: bool,
 }
 
-/// The decision about the copies of a tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::tier) struct FormatDecision {
-    /// The storage format to convert the copies to; `None` if the copies stay as they are.
+    /// The storage format to which copies are converted; `None` if they stay as they are.
     pub form: Option<ConvertedFormat>,
     /// Whether copies may be evicted to free space for the conversion.
     pub may_evict: bool,
-    /// The reason, in words.
+    /// The reason as a text.
     pub why: &'static str,
 }
 
 impl FormatDecision {
-    /// Decides that copies stay as they are.
     pub(in crate::tier) fn as_is(why: &'static str) -> Self {
         Self { form: None, may_evict: false, why }
     }
 }
 
 impl FormatFacts {
-    /// Decides about the tier's copies in an epoch.
     pub(in crate::tier) fn decide(&self) -> FormatDecision {
         if self.choice == FormChoice::AsIs {
             return FormatDecision::as_is("form=\"as-is\"");

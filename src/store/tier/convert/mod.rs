@@ -1,13 +1,13 @@
 //! Converts copies to another storage format during training (`form=`): packed, or with an index.
 //!
-//! Samples are kept at once, in the storage format in which they are read. A thread of low priority converts the copies
-//! afterwards, a segment or block of memory at a time. The new segment replaces the former segment, which stays until
-//! every process has loaded the new segment. A lock keeps two processes from converting the same segment.
+//! A sample is kept at once, in the storage format in which it is read. Later, a thread of low priority converts the
+//! copies, one segment (a file or a block of memory) at a time. The new segment replaces the former segment, which
+//! stays until every process has loaded the new one. A lock keeps two processes from converting the same segment.
 //!
-//! Each row of a segment's table has the storage format of the sample's bytes and the storage format that was tried
-//! last, so that no conversion is tried twice. A reader of a copy finds the storage format from the bytes. A slot has
-//! space for the longest copy that any storage format of a sample may have. A sample whose copy would be longer stays
-//! as it is.
+//! Each row of a segment's table has the storage format of the sample's bytes and the format of the last attempted
+//! conversion, so that no conversion is tried twice. A reader of a copy detects the storage format from the bytes. A
+//! slot has space for the longest copy that any storage format of a sample may have. If a conversion would be longer,
+//! the copy stays as it is.
 
 mod choose;
 mod thread;
@@ -23,30 +23,29 @@ use data::dataset::DatasetIndex;
 use pixels::decode::packed::PackedHeaderSummary;
 use pixels::decode::{ConvertedFormat, FileRestorer, FormatConverter, StorageFormat, storage_format_of};
 
-/// Returns the maximum number of bytes of a copy, in any storage format, for a sample of `length` bytes. A sample whose
-/// conversion would be larger stays as it is.
+/// Returns the maximum size in bytes of a copy, in any storage format, for a sample of `length` bytes. If a conversion
+/// would be larger, the copy stays as it is.
 pub fn most_bytes(length: u32) -> u32 {
     length.saturating_add(length / 4).saturating_add(MAX_HEAD)
 }
 
-/// The maximum number of bytes that a storage format adds to each sample, regardless of its length.
+/// The maximum number of bytes that a storage format adds to a sample, independently of its length.
 pub(super) const MAX_HEAD: u32 = 1024;
 
-/// Returns the maximum number of bytes of a converted copy: three eighths more than the file, if that is less than
-/// [`most_bytes`]. This excludes tiny files: the head that a format adds can be larger than such a file, and the
-/// conversion saves too little work for that space.
+/// Returns the maximum size in bytes of a converted copy: three eighths more than the file, but at most [`most_bytes`].
+/// This excludes tiny files: for them, the head that a format adds is large, and a conversion saves little work.
 pub(super) fn max_converted_bytes(length: u32) -> u32 {
     length.saturating_add(length / 8 * 3).min(most_bytes(length))
 }
 
-/// The approximate memory for one conversion: enough for an image of 15 megapixels with chroma of half the size. A
+/// The approximate memory for one conversion, in bytes. It suffices for 15 megapixels with chroma of half the size. A
 /// larger image stays as it is.
 const MEMORY: usize = 128 << 20;
 
 /// Returns the storage format of a sample's bytes, which were read from the dataset or from a copy.
 ///
-/// Only bytes that were not converted have the sample's length ([`CopyMaker::make`]). Their first bytes must not be
-/// examined, because a file may begin with anything.
+/// If the bytes have the length that the index gives for the sample, they were not converted (see [`CopyMaker::make`]).
+/// Their content must then not be examined, because a file may begin with any bytes.
 pub fn form_of_record(index: &DatasetIndex, sample: u64, bytes: &[u8]) -> StorageFormat {
     match bytes.len() == index.extent(sample).length as usize {
         false => storage_format_of(bytes),
@@ -55,9 +54,9 @@ pub fn form_of_record(index: &DatasetIndex, sample: u64, bytes: &[u8]) -> Storag
     }
 }
 
-/// Returns the header summary (`header_summary`) that a segment keeps with a copy, so that parts of the copy can be
-/// read. Only images that were packed for the cache have one in a segment. The copy of an image that is packed in the
-/// dataset has the sample's own length, and its header summary is in the index.
+/// Returns the summary of the header that a segment stores with a copy, so that parts of the copy can be read. Only
+/// images that were packed for the cache have one. For an image that is packed in the dataset, the index has the
+/// summary.
 pub(super) fn summary_to_keep(
     index: &DatasetIndex,
     sample: u64,
@@ -70,7 +69,6 @@ pub(super) fn summary_to_keep(
     header_summary.flatten().unwrap_or_default()
 }
 
-/// Panics if `bytes` cannot be a copy of the sample.
 pub(super) fn assert_is_copy(index: &DatasetIndex, sample: u64, bytes: &[u8]) {
     let length = index.extent(sample).length;
     let fits = bytes.len() == length as usize
@@ -78,38 +76,33 @@ pub(super) fn assert_is_copy(index: &DatasetIndex, sample: u64, bytes: &[u8]) {
     assert!(fits, "{} bytes of sample {sample}, which has {length}", bytes.len());
 }
 
-/// A request to a tier to convert one of its files of copies.
 pub(super) struct Conversion<'a> {
-    /// The storage format to convert the copies to.
     pub form: ConvertedFormat,
-    /// Whether files of copies may be evicted if there is no space for the conversion.
+    /// Whether segments may be evicted if there is no space for the conversion.
     pub may_evict: bool,
     pub maker: &'a mut CopyMaker,
-    /// Returns whether to stop at once.
+    /// Returns true if the conversion must stop at once.
     pub is_over: &'a dyn Fn() -> bool,
-    /// Called after each sample, so that the thread can rest.
+    /// Called after each sample, so that the thread can pause.
     pub rest: &'a dyn Fn(),
 }
 
-/// The result of a request to convert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConversionResult {
-    /// Some copies were converted, or were found to stay as they are permanently.
+    /// Some copies were converted, or were found to be inconvertible.
     Some,
-    /// There is nothing to do at present.
+    /// There is nothing to convert at present.
     Nothing,
-    /// There is nothing to do before another epoch: there was no space, or no conversion is wanted.
+    /// There is nothing to convert before the next epoch: there was no space, or no conversion is wanted.
     NotNow,
 }
 
-/// Converts copies. It owns the scratch memory.
 pub(super) struct CopyMaker {
     maker: FormatConverter,
     restorer: FileRestorer,
     made: Vec<u8>,
 }
 
-/// A copy in a storage format.
 pub(super) struct ConvertedCopy<'a> {
     pub bytes: &'a [u8],
     pub form: StorageFormat,
@@ -126,9 +119,9 @@ impl Default for CopyMaker {
 }
 
 impl CopyMaker {
-    /// Converts the bytes of a copy from the storage format `from` to `form`. The bytes stay as they are if the
-    /// conversion is impossible or takes too much space. They also stay if the result has exactly the length of the
-    /// file, because the length distinguishes the file from all its conversions.
+    /// Converts the bytes of a copy from the storage format `from` to `form`. Returns the original bytes if the
+    /// conversion is impossible or takes too much space. A result with exactly the length of the file is discarded,
+    /// too, because the length distinguishes the file from its conversions.
     pub(super) fn make<'a>(
         &'a mut self,
         from: StorageFormat,
@@ -154,7 +147,6 @@ impl CopyMaker {
 mod tests {
     use super::*;
 
-    /// Makes a JPEG with `side` columns and rows.
     fn jpeg(side: u16) -> Vec<u8> {
         let (mut file, mut seed) = (Vec::new(), 1u32);
         let gray: Vec<u8> = (0..u32::from(side) * u32::from(side))

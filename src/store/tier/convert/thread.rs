@@ -1,6 +1,6 @@
-//! The thread that converts copies to another storage format. It has a low priority, so that it uses the time that
-//! training leaves. It rests while batches wait for reads from this node's own tiers, and when the quota of processor
-//! time is used up.
+//! The thread that converts copies to another storage format. Its low priority leaves processor time to training. It
+//! pauses while batches wait for reads from this node's own tiers, and when the control group's quota of processor time
+//! is used up.
 
 use super::throttled::QuotaPace;
 use super::{ConversionResult, CopyMaker};
@@ -12,33 +12,30 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The priority of the thread. With it, the thread gets a thirtieth of the time of another thread on the same
+/// The nice value of the thread. With 15, the thread gets about a thirtieth of the time of a normal thread on the same
 /// processor.
 const NICE: i32 = 15;
 
-/// How long the thread waits before it looks for copies again, after it found none.
+/// How long the thread waits after it found nothing to convert.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// How long the thread rests before it checks again whether it would delay batches.
+/// The pause of the thread before it checks again whether it would delay batches.
 const REST: Duration = Duration::from_millis(20);
 
-/// The handle of the thread.
 pub(in crate::tier) struct Converter {
     signals: Arc<ConverterSignals>,
     thread: BackgroundThread,
 }
 
-/// The cache's messages to the thread.
 #[derive(Default)]
 struct ConverterSignals {
     over: AtomicBool,
-    /// Whether another epoch has begun, so that space may be free again.
+    /// Whether a new epoch has begun, so that space may be free again.
     has_new_epoch: Mutex<bool>,
     arrived: Condvar,
 }
 
 impl Converter {
-    /// Starts the thread.
     pub(in crate::tier) fn start(cache: Arc<Cache>) -> std::io::Result<Self> {
         let signals = Arc::new(ConverterSignals::default());
         let work = {
@@ -51,7 +48,6 @@ impl Converter {
         Ok(Self { signals, thread: BackgroundThread::start("foreload-form", work)? })
     }
 
-    /// Reports that another epoch has begun.
     pub(in crate::tier) fn begin(&self) {
         *self.signals.has_new_epoch.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.signals.arrived.notify_all();
@@ -92,7 +88,6 @@ impl ConverterSignals {
         }
     }
 
-    /// Waits for another epoch, or for at most `most`.
     fn wait(&self, most: Option<Duration>) {
         let mut has_new_epoch = self.has_new_epoch.lock().unwrap_or_else(PoisonError::into_inner);
         let over = || self.over.load(Relaxed);
@@ -112,8 +107,7 @@ impl ConverterSignals {
     }
 }
 
-/// Lowers the priority of this thread. If the system refuses, the thread keeps the priority of the other threads.
 fn lower_priority() {
-    // On Linux each thread has its own priority, and its own number identifies it.
+    // On Linux, each thread has its own priority, and a thread id can be used as a process id.
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
 }

@@ -1,30 +1,29 @@
-//! A control group's quota of processor time. When it is used up, all threads of the group wait for the next period, so
-//! that even work of low priority delays training. The kernel counts such periods.
+//! A control group's quota of processor time. When the quota is used up, all threads of the group wait for the next
+//! period, so even work of low priority can delay training. The kernel counts the periods in which this happens.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The mount points of control groups, in both versions.
 const ROOTS: [&str; 4] =
     ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/unified"];
 
-/// The interval between reads of the count: the usual length of a period.
+/// The interval between reads of the kernel's count: the usual length of a period.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The pause after the first period whose quota was used up. Each further such period doubles the pause.
+/// The pause after the first period in which the quota was used up. Each further such period doubles the pause.
 const SHORTEST_REST: Duration = Duration::from_secs(1);
 
-/// The longest pause. With it, this work uses up the quota of at most one period in a hundred.
+/// The maximum pause. With it, background work uses up the quota of at most one period in a hundred.
 const LONGEST_REST: Duration = Duration::from_secs(10);
 
-/// The files that count the periods in which this process's groups were throttled.
+/// Counts the periods in which the control groups of this process used up their quota (were throttled).
 #[derive(Debug)]
 pub struct ThrottledPeriods {
     files: Vec<PathBuf>,
 }
 
 impl ThrottledPeriods {
-    /// Finds the files of this process; no files if the system does not have them.
+    /// Finds the kernel's counters for this process; there may be none.
     pub fn find() -> Self {
         let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         Self { files: files_of(&groups, &ROOTS.map(Path::new)) }
@@ -35,14 +34,13 @@ impl ThrottledPeriods {
         !self.files.is_empty()
     }
 
-    /// Returns the number of throttled periods so far.
     fn count(&self) -> u64 {
         let of = |file: &PathBuf| std::fs::read_to_string(file).ok().as_deref().and_then(throttled);
         self.files.iter().filter_map(of).sum()
     }
 }
 
-/// Returns the files that count how often a group, or one above it, was throttled. `groups` lists a group for each
+/// Returns the files with the counters of the control groups and their parent groups. `groups` lists a group for each
 /// hierarchy, in the format of `/proc/self/cgroup`.
 fn files_of(groups: &str, roots: &[&Path]) -> Vec<PathBuf> {
     let mut files = Vec::new();
@@ -53,7 +51,8 @@ fn files_of(groups: &str, roots: &[&Path]) -> Vec<PathBuf> {
             continue;
         }
         for root in roots {
-            // A container may see its own group as the root, although the group has another name outside.
+            // In a container, the process's own group may appear as the root, although the group has another name
+            // outside.
             let group = Path::new(group.trim_start_matches('/'));
             files.extend(group.ancestors().map(|group| root.join(group).join("cpu.stat")));
         }
@@ -68,7 +67,7 @@ fn throttled(text: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("nr_throttled ")?.trim().parse().ok())
 }
 
-/// Decides when background work rests, so that it does not use up the quota of training.
+/// Decides when background work pauses, so that training does not lack processor time.
 pub(super) struct QuotaPace {
     periods: ThrottledPeriods,
     seen: u64,
@@ -77,13 +76,12 @@ pub(super) struct QuotaPace {
 }
 
 impl QuotaPace {
-    /// Makes the pace of this process.
     pub(super) fn new() -> Self {
         let periods = ThrottledPeriods::find();
         Self { seen: periods.count(), periods, last_check: Instant::now(), rest: Duration::ZERO }
     }
 
-    /// Returns how long to rest now. The caller must call [`QuotaPace::resume`] when it resumes.
+    /// Returns how long to pause now. The caller must call [`QuotaPace::resume`] after the pause.
     pub(super) fn rest(&mut self) -> Duration {
         if !self.periods.are_known() || self.last_check.elapsed() < CHECK_INTERVAL {
             return Duration::ZERO;
@@ -93,7 +91,7 @@ impl QuotaPace {
         self.adjust(seen)
     }
 
-    /// Records that the work resumes. Periods that ran out of quota during its pause do not count: the work did not
+    /// Records that the work resumes. Ignores periods that were throttled during the pause, because the work did not
     /// cause them.
     pub(super) fn resume(&mut self) {
         (self.seen, self.last_check) = (self.periods.count(), Instant::now());
@@ -130,7 +128,7 @@ mod tests {
             assert_eq!(count(groups).count(), 7, "{groups}");
         }
         assert!(!count("7:memory:/pods/one\n").are_known() && !count("0::/\n").are_known());
-        // In a container its own group is the root, whatever the group's name outside.
+        // In a container, the process's own group is the root, whatever the name of the group outside.
         write("", "nr_throttled 6\n");
         assert_eq!(count("0::/machine/a1b2\n").count(), 6);
     }

@@ -1,11 +1,11 @@
-//! Checks that ranks agree before their nodes share caches, and explains their differences otherwise.
+//! Checks that ranks agree before their nodes share caches, and names the differences if they do not.
 
 use super::meeting::CacheMessage;
 use base::error::{Error, Result};
 use std::collections::HashMap;
 
-/// Refuses ranks whose datasets, settings or tiers do not match, and nodes that share a directory. `own` is this
-/// process's rank, and `nodes` has the ranks of each node.
+/// Refuses ranks whose datasets, settings or tiers do not match, and nodes that share a directory. `own` is the rank of
+/// this process. `nodes` lists the ranks of each node, and `messages` has one message for each rank.
 ///
 /// # Errors
 /// [`Error::Config`] for `peers`, which names two ranks and their differences.
@@ -19,7 +19,6 @@ fn refuse(message: String) -> Result<()> {
     Err(Error::config("peers", message))
 }
 
-/// Refuses ranks that would not train on the same batches.
 fn same_settings(own: u32, messages: &[CacheMessage]) -> Result<()> {
     let here = &messages[own as usize].settings;
     let Some(rank) = messages.iter().position(|sent| sent.settings != *here) else { return Ok(()) };
@@ -54,7 +53,7 @@ fn same_tiers(nodes: &[Vec<u32>], messages: &[CacheMessage]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses nodes that share a directory, because each would use it as its own.
+/// Refuses nodes that share a directory, because each node would treat the directory as its own.
 fn own_directories(nodes: &[Vec<u32>], messages: &[CacheMessage]) -> Result<()> {
     let mut owners: HashMap<&str, usize> = HashMap::new();
     for (node, ranks) in nodes.iter().enumerate() {

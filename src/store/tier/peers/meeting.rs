@@ -1,8 +1,10 @@
-//! The meeting of a job's nodes before the first epoch. All ranks exchange messages through the cluster's own engine.
+//! The meeting of a job's nodes before the first epoch. All ranks exchange messages through the cluster's engine
+//! (torch.distributed, Ray, MPI or JAX).
 //!
-//! There are three exchanges: what each node can keep, where its server listens, and that it serves. Afterwards each
-//! rank computes the owner node of every sample alone. The meeting's secret determines the token of requests and the
-//! number of this start of the job, so that a restarted job never talks to its former self.
+//! There are three exchanges: how much each node can keep, the address of its server, and that its server is ready.
+//! Each rank then computes the owner node of every sample alone. All ranks derive the token of requests and the
+//! identifier of the dataset from random bytes that only this meeting has, so a restarted job never uses the servers of
+//! its former run.
 
 use super::super::cache::NoForms;
 use super::super::convert::{FormChoice, FormatDecision, FormatFacts, PACKED, most_bytes};
@@ -26,37 +28,38 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The exchange of messages between the ranks of a job, through the cluster's own engine.
+/// The exchange of messages between the ranks of a job, through the cluster's engine (torch.distributed, Ray, MPI or
+/// JAX).
 pub trait RankMeeting: Send + Sync {
     /// Sends `payload` to all ranks, and waits for the payloads of all ranks. All ranks must make their calls in the
     /// same order. `purpose` names the exchange.
     ///
     /// # Errors
-    /// The errors of the engine: ranks are missing, or call it for different purposes.
+    /// Fails if ranks are missing, or if ranks call with different purposes.
     fn meet(&self, purpose: &str, payload: &[u8], rank: u32, world_size: u32) -> Result<RanksMet>;
 
-    /// Returns the address to listen on, as one of `nodes` nodes.
+    /// Returns the address on which this process's server listens for the other nodes. `nodes` is the number of nodes.
     ///
     /// # Errors
     /// [`Error::Config`] for `peers` if the address is unknown, or other nodes cannot reach it.
     fn listen(&self, nodes: usize) -> Result<SocketAddr>;
 }
 
-/// The result of a meeting, which all ranks have.
+/// The result of an exchange, which is the same on all ranks.
 #[derive(Debug, Clone)]
 pub struct RanksMet {
     /// The payload of each rank, by rank.
     pub payloads: Vec<Vec<u8>>,
     /// The ranks of each node, ascending.
     pub nodes: Vec<Vec<u32>>,
-    /// Random bytes that only the ranks of this meeting know.
+    /// Random bytes that only the ranks of this job know.
     pub secret: [u8; 32],
 }
 
 /// How a node shares its cache with the other nodes (`peers=`).
 #[derive(Clone)]
 pub struct PeersOptions {
-    /// How the ranks meet.
+    /// How the ranks exchange messages before the first epoch.
     pub meeting: Arc<dyn RankMeeting>,
     /// Whether traffic between nodes is encrypted.
     pub tls: bool,
@@ -87,21 +90,20 @@ pub struct SharedJob<'a> {
     pub settings: Vec<(String, String)>,
 }
 
-/// The tiers of a process, as it describes them to the job.
+/// The tiers and settings of this process, from which its message to the other ranks is made.
 pub(in crate::tier) struct OwnTiers<'a> {
-    /// The tiers in directories.
+    /// The tiers that keep copies in directories on drives.
     pub tiers: &'a [&'a dyn CacheTier],
     /// All tiers in words, as the user configured them.
     pub configured: Vec<String>,
     /// The bytes of the node's memory that copies may take.
     pub memory: u64,
-    /// The directories.
     pub directories: Vec<&'a Path>,
     /// The maximum number of reads in flight from other nodes.
     pub depth: usize,
     /// The storage format that the user wants for copies in the slowest tier.
     pub form: FormChoice,
-    /// Why copies are not converted to another storage format.
+    /// `Some` if copies must not be converted to another storage format.
     pub no_forms: Option<NoForms>,
 }
 
@@ -115,20 +117,17 @@ pub(super) struct CacheMessage {
     host: String,
     /// The identities of the directories, to find nodes that share one.
     pub directories: Vec<String>,
-    /// The capacity of the node's tiers in bytes.
     capacity: u64,
     /// The part of `capacity` that is in the memory of the node's first rank.
     memory: u64,
-    /// The number of samples that are kept already.
     held: u64,
     /// The versions of some of the dataset's files, to find nodes that see different files.
     files: Vec<Option<u64>>,
-    /// Whether the node's copies are not converted to another storage format.
     #[serde(default)]
     no_forms: bool,
 }
 
-/// A message about a node's server from its first rank: its address, or why it does not listen.
+/// A message from the first rank of a node about the node's server: its address, or the reason why it does not listen.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct EndpointMessage {
     address: Option<SocketAddr>,
@@ -136,13 +135,10 @@ struct EndpointMessage {
     error: Option<String>,
 }
 
-/// A node of the job, as all nodes know it.
 #[derive(Debug, Clone)]
 pub(in crate::tier) struct PeerNode {
     pub name: String,
-    /// The address and the certificate of the node's server.
     pub peer: Peer,
-    /// Whether the node had samples of the dataset when the job began.
     pub had_samples: bool,
     /// Whether some of the node's capacity is in the memory of its first rank.
     pub has_memory: bool,
@@ -151,18 +147,15 @@ pub(in crate::tier) struct PeerNode {
 /// The peer network: the nodes of a job, and the owner nodes of all samples.
 pub(in crate::tier) struct PeerNetwork {
     pub nodes: Vec<PeerNode>,
-    /// The node of this process.
     pub own: usize,
     /// Whether this process is the first of its node, which runs the server.
     pub is_first: bool,
     pub owners: Arc<Placement>,
-    /// The storage format that all nodes convert their copies to.
     pub form: FormatDecision,
     /// Whether nodes see different versions of files, as if each had its own copy of the dataset.
     pub files_differ: bool,
     pub dataset: SharedDataset,
     pub token: Token,
-    /// The node of each rank.
     pub node_of_rank: Vec<u32>,
     /// The server for the other nodes, in the first process of this node.
     pub server: Option<Server>,
@@ -172,7 +165,7 @@ pub(in crate::tier) struct PeerNetwork {
 }
 
 impl PeerNetwork {
-    /// Meets all ranks; `None` if all are on one node.
+    /// Exchanges messages with all ranks, and computes the peer network. Returns `None` if all ranks are on one node.
     ///
     /// # Errors
     /// The errors of [`RankMeeting`]; [`Error::Config`] for ranks with different datasets or settings, for nodes that
@@ -188,7 +181,7 @@ impl PeerNetwork {
             true => usable(tier.parts().capacity()),
             false => tier.stats().held_bytes,
         };
-        // The end of each block of memory is too short for another sample, so a part of the memory is lost.
+        // The end of each block of memory is too short for another sample, so about 1/32 of the memory is not counted.
         let (memory, depth) = (own.memory - own.memory / 32, own.depth);
         let mut settings = job.settings.clone();
         settings.push(("tls of peers".into(), options.tls.to_string()));
@@ -265,7 +258,8 @@ impl PeerNetwork {
         let form = FormatFacts {
             choice,
             no_forms,
-            // Owner nodes are assigned by the maximum number of bytes that a copy of each sample may have.
+            // Owner nodes are assigned by the maximum size of each sample's copy, so the total is computed from these
+            // maxima.
             used: (most as f64 / PACKED) as u64,
             room: shares.iter().map(|share| share.capacity).sum(),
             stays: true,
@@ -314,13 +308,14 @@ impl PeerNetwork {
     }
 }
 
-/// Returns how many bytes of samples fit into this capacity. The rest is for the tables of segments, and for the unused
-/// ends of segments.
+/// Returns how many of `capacity` bytes samples can use. The tables of segments and the unused ends of segments take
+/// the rest.
 fn usable(capacity: u64) -> u64 {
     capacity - capacity / 128
 }
 
-/// Starts the node's server. If that fails, the reason goes to all nodes.
+/// Starts the node's server, and makes the message about it for all nodes. If the server cannot start, the message has
+/// the reason.
 fn start(
     options: &PeersOptions,
     met: &RanksMet,
@@ -354,10 +349,11 @@ fn start(
     })
 }
 
-/// Meets all ranks; each sends a document.
+/// Sends the document `own` to all ranks. Returns the documents of all ranks, and the result of the exchange. `purpose`
+/// names the exchange.
 ///
 /// # Errors
-/// The errors of [`RankMeeting::meet`]; [`Error::Config`] if a rank sent another document.
+/// The errors of [`RankMeeting::meet`]; [`Error::Config`] if a rank sent something else than such a document.
 pub fn gather<Document: Serialize + DeserializeOwned>(
     options: &PeersOptions,
     purpose: &str,
@@ -402,7 +398,6 @@ pub fn names<'a>(hosts: impl Iterator<Item = &'a str>) -> Vec<String> {
 /// The number of files whose versions the nodes compare.
 const COMPARED: u64 = 32;
 
-/// Returns the current versions of some of the dataset's files.
 fn some_files(index: &DatasetIndex) -> Vec<Option<u64>> {
     let samples =
         (0..COMPARED.min(index.len())).map(|number| number * index.len() / COMPARED.min(index.len()));
@@ -410,7 +405,6 @@ fn some_files(index: &DatasetIndex) -> Vec<Option<u64>> {
     samples.map(version).collect()
 }
 
-/// Warns that nodes see different files.
 fn warn_of_different_files(index: &DatasetIndex) {
     index.notices().warn_once(("peers", "files"), || {
         "the nodes see different times or inode numbers of the dataset's files, as if each node had its own copy: they \

@@ -63,17 +63,14 @@ fn read_connections(depth: usize, nodes: usize) -> usize {
     (depth / nodes).clamp(1, MAX_CONNECTIONS)
 }
 
-/// The caches of the job's other nodes.
 pub(super) struct OtherNodes(Arc<PeersShared>);
 
-/// State shared by the tier and its readers.
 struct PeersShared {
     index: Arc<DatasetIndex>,
     network: Arc<PeerNetwork>,
     verify: Verify,
-    /// The maximum number of reads in flight.
     depth: usize,
-    /// Whether, in this epoch, the version of a file that is one sample is queried before its copy is used.
+    /// Whether, in this epoch, the version of a file with a single sample is queried before a copy of the file is used.
     queries_versions: AtomicBool,
     /// Whether to send requests to owner nodes that had no samples when the job began.
     asks_empty_owners: AtomicBool,
@@ -82,18 +79,14 @@ struct PeersShared {
 
 #[derive(Default)]
 struct PeersState {
-    /// The number of epochs that have begun. `first_epoch_was_whole` says whether the first epoch began at its first
-    /// step.
+    /// The number of epochs that have begun, and whether the first of these epochs began at step 0.
     epochs: u32,
     first_epoch_was_whole: bool,
-    /// Pushes samples; `None` until there is a reader.
     pusher: Option<PeerPusher>,
-    /// The statistics of former readers.
     former: Arc<[PeerStats]>,
 }
 
 impl OtherNodes {
-    /// Makes the tier of the nodes that have met, with up to `depth` reads in flight.
     pub(super) fn new(
         index: &Arc<DatasetIndex>,
         network: Arc<PeerNetwork>,
@@ -132,13 +125,11 @@ impl PeersShared {
         !self.network.is_first && self.network.nodes[self.network.own].has_memory
     }
 
-    /// Returns the statistics of requests to each node.
     fn stats(&self) -> Vec<PeerStats> {
         let (pusher, former) = self.statistics_sources();
         sum(&former, pusher.map(|pusher| pusher.stats()).unwrap_or_default())
     }
 
-    /// Returns the counters of requests to all nodes together.
     fn counts(&self) -> PeerCounts {
         let (pusher, former) = self.statistics_sources();
         let mut all = pusher.map(|pusher| pusher.counts()).unwrap_or_default();
@@ -153,7 +144,6 @@ impl PeersShared {
         (state.pusher.clone(), state.former.clone())
     }
 
-    /// Opens a transfer, whose answers call `on_ready`.
     fn open(&self, on_ready: crate::io::Waker) -> Result<HttpTransfer> {
         let peers: Vec<Peer> = self.network.nodes.iter().map(|node| node.peer).collect();
         let options = HttpOptions {
@@ -295,7 +285,6 @@ impl NodesTier for OtherNodes {
 }
 
 impl OtherNodes {
-    /// Warns if most copies on other nodes are of other versions than this node sees.
     fn warn_of_stale_copies(&self) {
         let PeerCounts { reads, stale, .. } = self.0.counts();
         if stale > MANY_STALE && 2 * stale > reads {

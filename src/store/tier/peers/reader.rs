@@ -23,7 +23,6 @@ impl PeersReader {
         Self { shared, transfer, answers: Vec::new(), stats: ReadStats::default() }
     }
 
-    /// Converts the answers of peers to completions, and appends them to `out`.
     fn pass_on(&mut self, out: &mut Vec<Completion>) {
         let mut answers = std::mem::take(&mut self.answers);
         for PeerAnswer { token, peer, result, slot } in answers.drain(..) {
@@ -61,7 +60,7 @@ impl Reader for PeersReader {
 
     fn submit(&mut self, ReadRequest { token, extent, slot, version, .. }: ReadRequest) {
         let (peer, sample, length) = (extent.file.0 as usize, extent.offset, extent.length);
-        // A node gives a copy in the storage format that it has.
+        // A node sends a copy in the storage format that the node keeps, which may be larger than the sample.
         let most = most_bytes(length).min(u32::try_from(slot.capacity()).unwrap_or(u32::MAX));
         self.stats.reads += 1;
         self.transfer.post(PeerRead { token, peer, sample, length, most, version, slot });

@@ -7,14 +7,14 @@ use data::dataset::FileVersion;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// How long pushed samples wait for further pushes, so that not every sample gets its own segment. After this time, a
-/// request for a sample that is not found publishes them.
+/// How long samples that other nodes push wait to be published together, so that not every sample gets a separate
+/// segment. After this time, the next request for a sample that is not found publishes them.
 const PUBLISH_AFTER: Duration = Duration::from_secs(1);
 
-/// The [`ServedCache`] of a cache. It does not keep the cache alive.
+/// Serves the copies of a cache to other nodes. It does not keep the cache alive.
 pub(in crate::tier) struct ServedTiers {
     cache: Weak<Cache>,
-    /// The time of the first push since this module last published pushed samples; `None` if there was none.
+    /// The time of the first push since pushed samples were last published; `None` if there was none.
     waiting: Mutex<Option<Instant>>,
 }
 
@@ -23,7 +23,6 @@ impl ServedTiers {
         Self { cache: Arc::downgrade(cache), waiting: Mutex::default() }
     }
 
-    /// Publishes pushed samples that have waited long enough.
     fn publish(&self, cache: &Cache) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.is_some_and(|since| since.elapsed() >= PUBLISH_AFTER) {
@@ -33,7 +32,6 @@ impl ServedTiers {
     }
 }
 
-/// Returns the copies of a sample in the tiers of this node.
 fn copies(cache: &Cache, sample: u64) -> impl Iterator<Item = (TierPlace, Location)> {
     let local = cache.local_tiers().map(|(place, _)| place);
     local.filter_map(move |place| Some((place, cache.tier(place).locate(sample)?)))
@@ -50,8 +48,7 @@ impl ServedCache for ServedTiers {
             let (Some(crc), Some(copied)) = (location.crc, location.version) else { continue };
             match version {
                 Some(version) if version != copied => {
-                    // Keep a copy that this run has verified: it stays until the next run, as it would in a job without
-                    // peers.
+                    // A copy that this run has verified stays until the next run, as it would in a job without peers.
                     if !location.checked {
                         tier.drop_stale(sample, &location);
                     }

@@ -5,14 +5,14 @@ use super::read_connections;
 use crate::peers::allow_open_files;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Other files that training has open: shards, segments, libraries and the files of the framework.
+/// Files that training has open in addition to sockets: shards, segments, libraries and the files of the framework.
 const OTHER_FILES: u64 = 512;
 
-/// Spare connections of a server, for clients without the token. In addition, the limit allows twice the job's own
-/// connections, because a rank that abandons a read connects again before the server has closed the old connection.
+/// Spare connections of a server, for clients without the token. A server accepts twice the job's own connections in
+/// addition, because a rank that abandons a read connects again before the server has closed the old connection.
 const SPARE_CONNECTIONS: u64 = 64;
 
-/// The sockets of all loaders of this process.
+/// The number of sockets that all loaders of this process have reserved.
 static RESERVED: AtomicU64 = AtomicU64::new(0);
 
 /// The sockets that are reserved for a loader, until dropped.
@@ -25,11 +25,9 @@ impl Drop for SocketReservation {
     }
 }
 
-/// The result of reserving sockets.
 #[derive(Debug)]
 pub(super) struct ReservedSockets {
     pub reservation: SocketReservation,
-    /// The maximum number of connections of the server.
     pub connections: usize,
     /// The warning for the user, if the system does not allow enough sockets.
     pub warning: Option<String>,
@@ -38,19 +36,16 @@ pub(super) struct ReservedSockets {
 /// The maximum number of sockets of a loader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SocketBudget {
-    /// Connections to other nodes' servers.
     outgoing: u64,
     /// Connections of ranks to the server of this process, if it has one.
     incoming: u64,
 }
 
 impl SocketBudget {
-    /// Computes the sockets that a process needs, if each process has `depth` reads in flight.
     pub(super) fn new(nodes: &[Vec<u32>], serves: bool, depth: usize) -> Self {
-        // Pushes have a separate connection.
         let each = read_connections(depth, nodes.len()) as u64 + 1;
         let ranks: usize = nodes.iter().map(Vec::len).sum();
-        // Ranks also read from the server of their own node, if it keeps copies in memory.
+        // The own node counts too: ranks read from its server if it keeps copies in memory.
         let outgoing = nodes.len() as u64 * each;
         let incoming = if serves { ranks as u64 * each } else { 0 };
         Self { outgoing, incoming }
@@ -98,7 +93,7 @@ mod tests {
             SocketBudget { outgoing: 1 << 40, incoming: 1 << 40 }.reserve();
         assert!(connections > 0 && connections < 1 << 40, "{connections}");
         assert!(warning.is_some_and(|warning| warning.contains("Raise the hard limit")));
-        // While the first loader exists, other loaders count its sockets, too.
+        // While the first loader exists, its sockets are added to the sockets of other loaders.
         let second = || SocketBudget { outgoing: 1, incoming: 1 }.reserve();
         assert!(second().warning.is_some());
         drop(reservation);

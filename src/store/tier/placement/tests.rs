@@ -6,7 +6,6 @@ const SAMPLES: u64 = 12_000;
 const MEAN: u64 = 100_000;
 const DATASET: Fingerprint = Fingerprint([7; 32]);
 
-/// Sizes between half and one and a half of the mean.
 fn size(sample: u64) -> u64 {
     let mut stream = RandomKey::new(b"sizes", 0, 0, Use::Size).stream(sample);
     MEAN / 2 + stream.below(MEAN)
@@ -16,7 +15,6 @@ fn total() -> u64 {
     (0..SAMPLES).map(size).sum()
 }
 
-/// Makes nodes with these parts of `all` bytes.
 fn nodes(all: u64, parts: &[u64]) -> Vec<NodeShare> {
     let sum: u64 = parts.iter().sum();
     let share = |(number, part)| NodeShare { name: format!("n{number:03}"), capacity: all / sum * part };
@@ -28,7 +26,6 @@ fn owners(nodes: &[NodeShare]) -> Vec<Option<usize>> {
     (0..SAMPLES).map(|sample| placement.owner(sample)).collect()
 }
 
-/// Returns the bytes that each node owns.
 fn held(owners: &[Option<usize>], nodes: usize) -> Vec<u64> {
     let mut held = vec![0; nodes];
     for (sample, owner) in (0..).zip(owners) {
@@ -84,7 +81,7 @@ fn a_node_has_its_share_where_there_is_room() {
         for (part, held) in parts.iter().zip(held(&owners(&nodes), nodes.len())) {
             let samples = (SAMPLES * part) as f64 / sum as f64;
             let share = held as f64 / MEAN as f64;
-            // Five standard deviations of a count of samples of such sizes.
+            // Allow five standard deviations of a count of samples of these sizes.
             assert!((share - samples).abs() <= 5.2 * samples.sqrt(), "seed {seed}: {share}, not {samples}");
         }
     }
@@ -101,7 +98,6 @@ fn with_room_a_node_that_comes_or_goes_takes_its_own_samples_along_and_no_others
             let after = after.map(|node| node + usize::from(node >= gone));
             assert!(*before == after || *before == Some(gone), "seed {seed}, sample {sample}");
         }
-        // A node that grows gains samples, and moves no others.
         let mut grown = all.clone();
         grown[gone].capacity += grown[gone].capacity / 2;
         for (sample, (before, after)) in before.iter().zip(owners(&grown)).enumerate() {

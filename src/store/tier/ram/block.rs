@@ -8,11 +8,9 @@ use data::dataset::FileVersion;
 use pixels::decode::StorageFormat;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
-/// A block of memory.
 pub(super) struct RamBlock {
-    /// The memory of the block. Bytes that the catalog has entered never change.
+    /// The memory of the block. The bytes of samples that are in the catalog never change.
     pub(super) memory: RwLock<Slot>,
-    /// The samples that were copied to the block.
     pub(super) samples: Mutex<Vec<u64>>,
 }
 
@@ -26,23 +24,21 @@ impl RamBlock {
     }
 }
 
-/// The common properties of a block's samples: their group, and the storage format of the last attempt to convert them.
+/// The common properties of a block's samples: their group, and the storage format that the last conversion tried to
+/// reach.
 pub(super) type BlockKind = (u64, StorageFormat);
 
-/// A block that is being filled.
 pub(super) struct OpenBlock {
     pub(super) segment: SegmentIndex,
     pub(super) block: Arc<RamBlock>,
-    /// The number of bytes in use.
     pub(super) used: usize,
     /// Whether no sample was added since the end of an epoch. Most likely no sample will be added any more.
     pub(super) idle_since_epoch: bool,
-    /// The number of the block's samples that are known to have no other storage format.
+    /// The number of the block's samples for which a conversion was tried and found impossible.
     pub(super) unconvertible: u64,
 }
 
 impl OpenBlock {
-    /// Reserves the next `length` bytes.
     pub(super) fn take(&mut self, length: usize) -> MemoryPlace {
         let place = MemoryPlace { segment: self.segment, block: self.block.clone(), offset: self.used };
         self.used += length;
@@ -51,7 +47,6 @@ impl OpenBlock {
     }
 }
 
-/// A place for a sample.
 pub(super) struct MemoryPlace {
     pub(super) segment: SegmentIndex,
     pub(super) block: Arc<RamBlock>,
@@ -59,7 +54,6 @@ pub(super) struct MemoryPlace {
 }
 
 impl MemoryPlace {
-    /// Copies a sample in this storage format to the place. Returns its row.
     pub(super) fn fill(
         &self,
         (sample, version): (u64, FileVersion),

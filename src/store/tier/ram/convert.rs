@@ -11,7 +11,6 @@ use pixels::decode::StorageFormat;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 
-/// A sample in its new storage format.
 struct ConvertedSample {
     sample: u64,
     version: FileVersion,
@@ -19,17 +18,15 @@ struct ConvertedSample {
     bytes: Vec<u8>,
 }
 
-/// A block whose samples must be converted.
 struct ChosenBlock {
     segment: SegmentIndex,
     group: u64,
     block: Arc<RamBlock>,
-    /// The block's entry among the open blocks, if it was one of them.
     open: Option<OpenBlock>,
 }
 
 impl ConvertibleTier for RamShared {
-    /// Converts the samples of one block, if the conversion was not tried for all of them.
+    /// Converts the samples of one block that has samples whose conversion was not tried.
     fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult {
         let form = conversion.form.into();
         let Some(ChosenBlock { segment, group, block, open }) = self.unconverted(form) else {
@@ -50,8 +47,8 @@ impl ConvertibleTier for RamShared {
             return ConversionResult::Some;
         }
         for sample in &made {
-            // Without space for a sample alongside its former bytes, this sample and all later samples stay as they
-            // are.
+            // If there is no space for the new copy next to the old one, this sample and all later samples of the block
+            // stay unconverted for now.
             if self.put(segment, (group, form), sample).is_err() {
                 return ConversionResult::NotNow;
             }

@@ -28,23 +28,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 /// The bytes of a huge page. Arenas are multiples of it.
 const HUGE_PAGE: u64 = 2 << 20;
 
-/// The bytes of an arena, unless a block is larger.
+/// The bytes of an arena (memory that is taken from the system at once), unless a block is larger.
 const ARENA: u64 = 64 << 20;
 
-/// The number of blocks of a large tier. Each group fills separate blocks.
+/// The number of blocks that a large tier is divided into. Each group of samples fills separate blocks, so a tier with
+/// many groups needs many blocks.
 const BLOCKS: u64 = 2048;
 
-/// The number of samples of mean size that a block has room for.
+/// The minimum number of samples of mean size that fit into a block, if the tier is large enough.
 const SAMPLES_OF_BLOCK: u64 = 16;
 
-/// The maximum number of open blocks of a group. If the end of a block is too short for one sample, it waits for a
-/// smaller sample. With a single open block, some 3 % of the memory would be lost to such ends.
+/// The maximum number of open blocks of a group. A block whose end is too short for one sample stays open for a smaller
+/// sample. With a single open block, some 3 % of the memory would be lost to such ends.
 const OPEN_BLOCKS: usize = 8;
 
-/// The samples of one dataset that a process keeps in memory.
 pub(crate) struct Ram(Arc<RamShared>);
 
-/// State shared by the tier and its readers.
 struct RamShared {
     index: Arc<DatasetIndex>,
     name: TierName,
@@ -59,23 +58,17 @@ struct RamShared {
     counters: CopyCounters,
 }
 
-/// Why there is no space for a sample.
 enum NoRoom {
-    /// The tier is full.
     Full,
     /// There will be space after another arena is made.
     Arena,
 }
 
-/// The blocks and arenas for the next samples.
 #[derive(Default)]
 struct Filling {
-    /// The open blocks, a few of each kind.
     open: BTreeMap<BlockKind, Vec<OpenBlock>>,
-    /// The number of the next block.
     next: u64,
     arenas: Vec<SlotPool>,
-    /// The bytes of the arenas.
     mapped: u64,
     /// Whether the system has refused memory. If so, no sample is taken until the next epoch.
     refused: bool,
@@ -146,7 +139,6 @@ impl RamShared {
         self.filling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Passes a copy's bytes to `take`. Fails if its block was freed.
     fn read<T>(&self, extent: &Extent, take: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let block = self.blocks.read().unwrap_or_else(PoisonError::into_inner).get(&extent.file.0).cloned();
         let Some(block) = block else {
@@ -207,12 +199,10 @@ impl RamShared {
         later.flat_map(|(_, open)| open).find(|open| self.fits(open, length)).map(|open| open.take(length))
     }
 
-    /// Returns whether an open block has room for `length` bytes.
     fn fits(&self, open: &OpenBlock, length: usize) -> bool {
         open.used + length <= self.block_bytes as usize
     }
 
-    /// Takes a block from an arena.
     fn new_block(&self, filling: &mut Filling) -> Result<Slot, NoRoom> {
         if let Some(slot) = self.free_block(filling) {
             return Ok(slot);
@@ -221,9 +211,8 @@ impl RamShared {
         Err(if filling.full { NoRoom::Full } else { NoRoom::Arena })
     }
 
-    /// Returns an unused block of an arena.
     fn free_block(&self, filling: &Filling) -> Option<Slot> {
-        // A slot has OVERHEAD bytes more than requested.
+        // A slot takes OVERHEAD bytes more than requested.
         let length = self.block_bytes as usize - OVERHEAD;
         filling.arenas.iter().rev().find_map(|arena| arena.try_take(length))
     }
@@ -263,9 +252,9 @@ impl RamShared {
         }
     }
 
-    /// Finds room for a sample of this kind and of `length` bytes. Also returns the lock, which must be held until the
-    /// sample is entered, so that no other thread takes the same sample. `is_kept` is called under that lock, and
-    /// returns whether the sample is kept already.
+    /// Finds space for a sample of this kind and of `length` bytes. Returns the place with a lock, which the caller
+    /// holds until the catalog has the sample, so that no other thread stores the same sample. `is_kept` is called
+    /// under that lock, and returns whether the tier already keeps the sample.
     fn place(
         &self,
         kind: BlockKind,
@@ -292,7 +281,6 @@ impl RamShared {
         }
     }
 
-    /// Frees a block in which the bytes of a sample are wrong.
     fn note_damage(&self, segment: SegmentIndex, sample: u64) {
         count(&self.counters.damaged_segments, 1);
         let name = self.name;
@@ -302,7 +290,6 @@ impl RamShared {
         self.evict_block(segment);
     }
 
-    /// Evicts a block.
     fn evict_block(&self, segment: SegmentIndex) {
         if self.free(segment) {
             count(&self.counters.evicted_segments, 1);
@@ -310,12 +297,11 @@ impl RamShared {
         }
     }
 
-    /// Frees a block. Returns `false` if it was freed before.
     fn free(&self, segment: SegmentIndex) -> bool {
         if !self.catalog_mut().forget(segment) {
             return false;
         }
-        // Free the block before `full` says that there is space.
+        // Free the memory before `full` is cleared, so that a thread that sees space can take it.
         self.blocks.write().unwrap_or_else(PoisonError::into_inner).remove(&segment);
         let mut filling = self.filling();
         filling.open.retain(|_, open| {
@@ -366,7 +352,8 @@ impl CacheTier for Ram {
         };
         let row = place.fill((sample, version), (form, form), bytes);
         let mut catalog = shared.catalog_mut();
-        // The former copy, in a group that has expired, must not be used, even if its block is the newer block.
+        // An older copy in an expired group must not be found in place of the new copy, even if the older copy's block
+        // is newer.
         catalog.mark_pending(sample, group);
         catalog.place(place.segment, &[row], true);
         drop(catalog);

@@ -8,7 +8,6 @@ use std::sync::Arc;
 /// The maximum number of answers that wait to be taken.
 const DEPTH: usize = 64;
 
-/// A reader of copies in memory.
 pub(super) struct RamReader {
     shared: Arc<RamShared>,
     answers: Vec<Completion>,

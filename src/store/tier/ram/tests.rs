@@ -7,7 +7,6 @@ use base::rng::{RandomKey, Use};
 use data::dataset::{Contents, IndexOptions};
 use tempfile::TempDir;
 
-/// Makes files of `bytes` bytes each. Every byte is the file's number.
 fn dataset(files: usize, bytes: usize) -> (TempDir, Arc<DatasetIndex>) {
     uneven(&vec![bytes; files])
 }
@@ -119,7 +118,6 @@ fn a_group_that_leaves_gives_its_memory_back() {
     let gone = ram.locate(7).expect("it is kept");
     ram.evict_group(0);
     assert!(ram.locate(7).is_none() && ram.locate(27).is_some() && ram.is_open());
-    // A caller that located the sample earlier gets an error.
     let error = ram.read_blocking(&gone).expect_err("its block was given back");
     assert!(
         matches!(&error, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound),

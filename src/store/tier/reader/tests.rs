@@ -20,7 +20,6 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// A dataset of one file, with a packed copy in a cache.
 struct PackedCopy {
     directory: TempDir,
     file: Vec<u8>,
@@ -59,7 +58,6 @@ impl PackedCopy {
         Self { directory, file, packed, cache, slots, reader }
     }
 
-    /// Requests these parts, chosen by this summary, and returns the completion.
     fn read(&mut self, parts: WantedBytes, chosen_by: Option<SummarizedBytes>) -> Completion {
         let extent = self.cache.index().extent(0);
         let slot = self.slots.try_take(2 * self.packed.len()).unwrap();
@@ -72,7 +70,6 @@ impl PackedCopy {
         arrived.pop().unwrap()
     }
 
-    /// Changes a byte of the copy on the drive.
     fn damage(&self, at: u32) {
         let own =
             fs::read_dir(self.directory.path().join("cache")).unwrap().map(|entry| entry.unwrap().path());
@@ -112,7 +109,6 @@ fn open_cache(index: &Arc<DatasetIndex>, path: &Path) -> Arc<Cache> {
     Cache::open(index, options, Trace::off(), &job).unwrap().expect("a cache")
 }
 
-/// Returns the parts of the copy's middle rows, and the header summary that they are chosen by.
 fn middle(copy: &PackedCopy) -> (WantedBytes, SummarizedBytes) {
     let known = copy.cache.summary_of_copy(0).expect("an outline");
     assert_eq!(known.length as usize, copy.packed.len());

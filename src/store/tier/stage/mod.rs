@@ -30,16 +30,14 @@ const DEPTH: usize = 2;
 /// The number of staging reads in flight from servers, where a single connection gets only a part of the bandwidth.
 const REMOTE_DEPTH: usize = 8;
 
-/// The handle of the staging thread.
 pub(super) struct Stager {
     orders: Arc<StagingOrders>,
     thread: BackgroundThread,
 }
 
-/// The pipeline's messages to the thread.
 #[derive(Default)]
 struct StagingOrders {
-    /// The epoch to stage for, until the thread takes it.
+    /// The schedule of the epoch to stage, until the staging thread takes it.
     order: Mutex<Option<Schedule>>,
     arrived: Condvar,
     /// Set when there is a new order or the thread must end. The current work is then abandoned.
@@ -48,12 +46,10 @@ struct StagingOrders {
     /// The number of batches that the pipeline has begun to read in this epoch.
     begun: AtomicU64,
     first_step: AtomicU64,
-    /// Ends a wait of the thread's reader.
     waker: Mutex<Option<Waker>>,
 }
 
 impl Stager {
-    /// Starts the thread; `open` makes its reader.
     pub(super) fn start(cache: Arc<Cache>, open: Arc<OpenSource>) -> std::io::Result<Self> {
         let orders = Arc::new(StagingOrders::default());
         let work = {
@@ -69,7 +65,6 @@ impl Stager {
         Ok(Self { orders, thread: BackgroundThread::start("foreload-stage", work)? })
     }
 
-    /// Stages for this epoch from now on.
     pub(super) fn begin(&self, schedule: Schedule, first_step: u64) {
         self.orders.first_step.store(first_step, Relaxed);
         self.orders.begun.store(0, Relaxed);
@@ -81,7 +76,6 @@ impl Stager {
         self.orders.arrived.notify_all();
     }
 
-    /// Records that the pipeline begins to read another batch.
     pub(super) fn begin_batch(&self) {
         self.orders.begun.fetch_add(1, Relaxed);
     }
@@ -103,7 +97,6 @@ impl Drop for Stager {
 }
 
 impl StagingOrders {
-    /// Waits for the next epoch to stage for; `None` if the thread must end.
     fn next(&self) -> Option<Schedule> {
         let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -118,14 +111,12 @@ impl StagingOrders {
         }
     }
 
-    /// Sleeps for `time`, or until there is a new order.
     fn rest(&self, time: Duration) {
         let order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let new_order = |_: &mut Option<Schedule>| !self.new_order.load(Relaxed);
         drop(self.arrived.wait_timeout_while(order, time, new_order));
     }
 
-    /// Returns the step that the pipeline reads next.
     fn step(&self) -> u64 {
         self.first_step.load(Relaxed) + self.begun.load(Relaxed)
     }
@@ -149,7 +140,8 @@ struct StagingWorker<'a> {
 
 impl<'a> StagingWorker<'a> {
     fn new(cache: &'a Cache, orders: &'a StagingOrders, open: &OpenSource) -> Result<Self> {
-        // Slots need extra pages for alignment. If samples are larger than a staging read, fewer reads are in flight.
+        // Slots need extra pages for alignment. If samples are larger than a staging read, the memory suffices for
+        // fewer reads.
         let depth = if cache.index().has_remote() { REMOTE_DEPTH } else { DEPTH };
         let room = |bytes: u64| bytes as usize + 2 * base::slot::PAGE;
         let largest = STAGED_READ.max(u64::from(cache.index().largest()));
@@ -235,7 +227,6 @@ impl<'a> StagingWorker<'a> {
         self.orders.new_order.load(Relaxed) || self.cache.is_full()
     }
 
-    /// Submits the read of a chunk, after waiting until the reader has room for it.
     fn read(&mut self, chunk: StagedChunk) -> Result<()> {
         while !self.over() {
             if self.reader.room() > 0
@@ -254,7 +245,6 @@ impl<'a> StagingWorker<'a> {
         Ok(())
     }
 
-    /// Returns the version of a file that is about to be read.
     fn version(&self, file: FileId) -> Option<FileVersion> {
         let index = self.cache.index();
         index.shard_version(file).or_else(|| {
@@ -263,7 +253,6 @@ impl<'a> StagingWorker<'a> {
         })
     }
 
-    /// Waits for a chunk and stores its samples.
     fn absorb(&mut self) -> Result<()> {
         let before = self.reader.stats().requests;
         self.reader.wait(&mut self.arrived)?;
@@ -283,7 +272,8 @@ impl<'a> StagingWorker<'a> {
                         self.store(&chunk, version, &bytes);
                     }
                 }
-                // If training needs a sample of the chunk, it is read alone, and that read returns the error.
+                // A chunk that cannot be read does not stop training. If training needs a sample of the chunk, it reads
+                // that sample alone, and that read returns the error.
                 Err(error) => self.cache.note_error(error),
             }
             let bytes = chunk.extent.length.into();
@@ -298,7 +288,7 @@ impl<'a> StagingWorker<'a> {
     fn store(&self, chunk: &StagedChunk, version: FileVersion, bytes: &[u8]) {
         for &sample in &chunk.samples {
             let range = chunk.range(self.cache.index().extent(sample));
-            // Try again: the store writes as fast as it can, and nothing waits for this thread.
+            // The writer is busy. Try again later: it writes as fast as it can, and nothing waits for this thread.
             while self.cache.keep_staged(sample, version, &bytes[range.clone()]) == Offer::Busy {
                 if self.interrupted() {
                     return;

@@ -6,14 +6,13 @@ use std::time::Duration;
 /// of the source's time: if the pipeline's reads are slow because they are small, only staging can help.
 const LONGEST_REST: f64 = 9.0;
 
-/// Decides when the next staging read may begin.
 #[derive(Debug, Clone)]
 pub(crate) struct Pace {
     /// The user's limit in bytes per second.
     limit: Option<f64>,
-    /// The time from which the limit allows further bytes.
+    /// The time at which the bytes read so far have used up their share of the limit, so that further bytes are
+    /// allowed.
     paid: Duration,
-    /// The pause after a read, as a multiple of the time that the read took.
     rest: f64,
 }
 
@@ -27,7 +26,7 @@ impl Pace {
     /// `demand_waits` says whether the pipeline waits for its own reads.
     pub(crate) fn rest(&mut self, now: Duration, bytes: u64, took: Duration, demand_waits: bool) -> Duration {
         if let Some(limit) = self.limit {
-            // Idle time earns no credit.
+            // Time without reads earns no credit for faster reads later.
             self.paid =
                 self.paid.max(now.saturating_sub(took)) + Duration::from_secs_f64(bytes as f64 / limit);
             return self.paid.saturating_sub(now);

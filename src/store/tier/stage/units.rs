@@ -61,17 +61,16 @@ pub(crate) fn samples(unit: &StagingUnit, index: &DatasetIndex, schedule: &Sched
     }
 }
 
-/// One staging read and the samples in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StagedChunk {
-    /// The extent to read.
     pub extent: Extent,
     /// The wanted samples in the extent, in the order of their offsets.
     pub samples: Vec<u64>,
 }
 
 impl StagedChunk {
-    /// Returns the range of the chunk's bytes in which `extent` is. The extent must be that of a sample of the chunk.
+    /// Returns the range of the chunk's bytes that holds `extent`, which must be the extent of one of the chunk's
+    /// samples.
     pub(crate) fn range(&self, extent: Extent) -> Range<usize> {
         let begin = (extent.offset - self.extent.offset) as usize;
         begin..begin + extent.length as usize

@@ -9,10 +9,8 @@ use std::path::Path;
 
 const NAME: &str = "dataset.json";
 
-/// Identifies the dataset whose samples a directory holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct DatasetInfo {
-    /// The fingerprint in hexadecimal.
     pub fingerprint: String,
     /// The paths and URLs of the dataset when it was last used. The same dataset may also be at other paths.
     pub roots: Vec<String>,

@@ -19,16 +19,16 @@ use pixels::decode::{SIGNATURE, StorageFormat, is_convertible};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// Locks on segments use unit numbers from this number on, which are above the unit numbers of all shards.
+/// Locks on segments and locks on shards share one range of numbers. The locks on segments begin at this number, which
+/// is above the numbers of all shards.
 const SEGMENT_LOCKS: u64 = 1 << 40;
 
-/// The number of conversions that a cache must have space for before it reserves the space for one of them.
+/// Space for a conversion is reserved only if the quota is at least this many times as large, so that the reservation
+/// does not take most of a tiny cache.
 const CONVERSIONS_OF_ROOM: u64 = 4;
 
-/// The bytes that are written at a time.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// Why a segment was not converted.
 enum Unconverted {
     NoRoom,
     /// The thread must stop, or the segment was removed or is damaged, which has been recorded.
@@ -43,14 +43,15 @@ impl From<Error> for Unconverted {
 }
 
 impl ConvertibleTier for Store {
-    /// Converts the samples of one segment, if the conversion was not tried for all of them. A lock on the segment
-    /// keeps other processes from doing the same. At every instant the quota holds for both segments together.
+    /// Converts one segment that has samples whose conversion was not tried. A lock on the segment keeps other
+    /// processes from doing the same. At every instant the quota holds for both segments together.
     fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult {
         let shared = &self.shared;
         if !shared.directory.is_ours() || !shared.directory.is_writable() {
             return ConversionResult::Nothing;
         }
-        // Space is reserved for one conversion: if segments may be evicted, one process converts at a time.
+        // The reserved space suffices for one conversion. So if conversions may evict segments, one process converts at
+        // a time.
         let conversion_lock = UnitLock::take(shared, SEGMENT_LOCKS - 1);
         if conversion.may_evict && conversion_lock.is_none() {
             return ConversionResult::Nothing;
@@ -65,7 +66,8 @@ impl ConvertibleTier for Store {
             }
             match self.convert_segment(segment_index, number, conversion) {
                 Ok(()) => return ConversionResult::Some,
-                // Some converted segments are not removed yet. When they are, there will be space: try again then.
+                // Some old segments, whose samples are all converted, are not removed yet. When they are, there will be
+                // space: try again then.
                 Err(Unconverted::NoRoom) if shared.catalog().superseded().next().is_some() => {
                     return ConversionResult::Nothing;
                 }
@@ -152,7 +154,6 @@ impl Store {
             opened => opened.map_err(|error| Error::io("open", &path, error))?,
         };
         let record_unconvertible = || {
-            // No sample of the segment can be converted.
             shared.catalog_mut().set_last_target(segment_index, conversion.form.into());
             count(&shared.counters.unconvertible_samples, rows.len() as u64);
             Ok(())

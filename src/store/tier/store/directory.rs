@@ -34,12 +34,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Segment n reserves a byte range from n << 24 on, one byte for each page: up to 64 GiB.
+/// The reservation of segment `n` is a byte range of the lock file that begins at `n << 24`. Each byte stands for a
+/// page, so a segment has up to 64 GiB.
 const NUMBER_SHIFT: u32 = 24;
 /// The part of the lock file that has reservations.
 pub(super) const RESERVATIONS: Range<u64> = 1 << NUMBER_SHIFT..i64::MAX as u64;
 
-/// The directory, as one process uses it for one dataset.
 pub(super) struct CacheDirectory {
     path: PathBuf,
     own: PathBuf,
@@ -47,31 +47,25 @@ pub(super) struct CacheDirectory {
     quota: u64,
     pub(super) lock: RangeLocks,
     pub(super) marker: RangeLocks,
-    /// Whether this process may publish, reserve and evict.
     writable: bool,
     /// The pages that are reserved for the new segment of a conversion.
     conversion_reserve: AtomicU64,
     usage: Mutex<DirectoryUsage>,
-    /// The units that this process has locked.
     pub(super) units: Mutex<HashSet<u64>>,
     counters: Arc<CopyCounters>,
     process: u32,
 }
 
-/// This process's view of the directory.
 #[derive(Default)]
 struct DirectoryUsage {
     /// The generation at which `published` was listed.
     seen: Option<u64>,
     /// The pages of every published segment. The size of a published segment never changes.
     published: HashMap<DatasetKey, SegmentPages>,
-    /// The sum of all pages in `published`, which every reservation needs.
     sum: u64,
-    /// The pages that this process has reserved, by segment.
     reserved: HashMap<u64, u64>,
 }
 
-/// The variable content of the lock file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LockFileHeader {
     next: u64,
@@ -109,7 +103,6 @@ impl CacheDirectory {
         }
     }
 
-    /// Returns whether this process may add to the directory and evict from it.
     pub(super) fn is_writable(&self) -> bool {
         self.writable
     }
@@ -128,7 +121,6 @@ impl CacheDirectory {
         self.quota
     }
 
-    /// Returns the path of a segment of this dataset.
     pub(super) fn segment_path(&self, number: u64) -> PathBuf {
         self.own.join(segment::name(number))
     }
@@ -152,7 +144,8 @@ impl CacheDirectory {
     /// Returns the numbers of this dataset's published segments, and the generation at which they were listed.
     pub(super) fn published(&self) -> Result<(HashSet<u64>, u64)> {
         if !self.is_writable() {
-            // Without the lock, a segment that is being published is seen only after the next change.
+            // Without the lock, the list may miss a segment that another process is publishing. This process then sees
+            // the segment only after the next change of the directory.
             let generation = self.generation()?;
             return Ok((segments(&self.own, None)?.into_keys().collect(), generation));
         }
@@ -163,7 +156,6 @@ impl CacheDirectory {
         Ok((numbers.unwrap_or_default(), guard.header.generation))
     }
 
-    /// Reserves `pages` pages for the new segment of a conversion.
     pub(super) fn set_conversion_reserve(&self, pages: u64) {
         self.conversion_reserve.store(pages, Relaxed);
     }
@@ -239,7 +231,7 @@ impl CacheDirectory {
         }
     }
 
-    /// Gives a segment its name and releases its reservation: from now on the size of the file counts.
+    /// Gives a segment its name and releases its reservation: from then on the size of its file counts as used instead.
     pub(super) fn publish(&self, open: &mut OpenSegment, bytes: u64) -> Result<()> {
         let number = open.number();
         debug_assert!(pages(bytes) <= open.pages(), "grown beyond what was reserved");
@@ -253,9 +245,7 @@ impl CacheDirectory {
         self.lock.unlock(reservation(number, open.pages())).map_err(|error| self.failed("unlock", error))
     }
 
-    /// Releases the pages of an abandoned segment.
     pub(super) fn release(&self, number: u64, pages: u64) {
-        // In a forked child the locks are the parent's.
         if self.is_ours() {
             lock(&self.usage).reserved.remove(&number);
             self.counters.freed(pages * PAGE);
@@ -282,7 +272,7 @@ impl CacheDirectory {
     fn shrink(&self) -> Result<()> {
         let mut guard = self.enter()?;
         guard.list_if_changed()?;
-        // Numbers must only grow, even if the lock file is new.
+        // Segment numbers must only grow, even if the lock file was created anew.
         let last = guard.usage.published.values().filter_map(|own| Some(*own.last_key_value()?.0)).max();
         let last = last.unwrap_or(0);
         if guard.header.next <= last {
@@ -378,7 +368,6 @@ impl LockedDirectory<'_> {
         Ok(used)
     }
 
-    /// Returns the number of free pages.
     fn free(&mut self) -> Result<u64> {
         self.list_if_changed()?;
         Ok(self.directory.quota.saturating_sub(self.used()?))
@@ -445,7 +434,6 @@ impl LockedDirectory<'_> {
         Ok(())
     }
 
-    /// Unlinks a segment. Returns its bytes if it existed.
     fn unlink(&mut self, key: DatasetKey, number: u64) -> Result<Option<u64>> {
         let path = self.directory.path.join(key.to_string()).join(segment::name(number));
         let bytes = fs::symlink_metadata(&path).map(|found| found.len());

@@ -11,7 +11,6 @@ use std::sync::{PoisonError, RwLock};
 pub(super) struct SegmentSummaries(Box<[(u32, RawHeaderSummary)]>);
 
 impl SegmentSummaries {
-    /// Collects the header summaries of a segment's rows.
     pub(super) fn of(rows: &[SegmentRow]) -> Self {
         let known = rows.iter().filter(|row| row.header_summary != RawHeaderSummary::default());
         let mut header_summaries: Vec<_> = known.map(|row| (row.offset, row.header_summary)).collect();
@@ -25,24 +24,20 @@ impl SegmentSummaries {
     }
 }
 
-/// The header summaries of all segments that can be read.
 #[derive(Default)]
 pub(super) struct StoreSummaries(RwLock<HashMap<SegmentIndex, SegmentSummaries>>);
 
 impl StoreSummaries {
-    /// Keeps the summaries of a segment.
     pub(super) fn enter(&self, segment_index: SegmentIndex, header_summaries: SegmentSummaries) {
         if !header_summaries.0.is_empty() {
             self.0.write().unwrap_or_else(PoisonError::into_inner).insert(segment_index, header_summaries);
         }
     }
 
-    /// Drops the summaries of a segment that is not read any more.
     pub(super) fn forget(&self, segment_index: SegmentIndex) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&segment_index);
     }
 
-    /// Returns the summary of the sample at `offset` of a segment, if it is known.
     pub(super) fn get(&self, segment_index: SegmentIndex, offset: u32) -> Option<RawHeaderSummary> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(&segment_index)?.get(offset)
     }

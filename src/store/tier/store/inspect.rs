@@ -175,7 +175,6 @@ fn clear_locked(directory: &Path, lock: &RangeLocks, which: Option<&str>) -> Res
     Ok(ClearResult { datasets: chosen, segments, bytes, renewed })
 }
 
-/// Returns the datasets of `held` that `which` names.
 fn choose(held: &CacheContents, which: &str) -> Result<Vec<CachedDataset>> {
     let bad = |message: String| Error::config("dataset", message);
     let at_path = Path::new(which).canonicalize().map_or_else(
@@ -270,7 +269,6 @@ fn dataset(own: &Path, key: String) -> Result<CachedDataset> {
     })
 }
 
-/// Returns the numbers and bytes of the segments in a dataset's directory.
 fn segment_files(own: &Path) -> Result<BTreeMap<u64, u64>> {
     numbered::files(own, segment::EXTENSION, |_| None)
 }

@@ -11,7 +11,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// The pages of segments, by their numbers.
 pub(super) type SegmentPages = BTreeMap<u64, u64>;
 
 /// Returns when a dataset was last opened; `None` while it is in use, or if that is unknown.
@@ -33,7 +32,6 @@ pub(super) fn segments(path: &Path, known: Option<&SegmentPages>) -> Result<Segm
     Ok(found.into_iter().map(|(number, bytes)| (number, pages(bytes))).collect())
 }
 
-/// Returns the datasets that have a directory here.
 pub(super) fn datasets(path: &Path) -> Result<Vec<(DatasetKey, PathBuf)>> {
     let mut found = Vec::new();
     for entry in read_directory(path)? {

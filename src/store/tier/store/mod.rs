@@ -82,7 +82,7 @@ pub struct StoreOptions {
     pub faults: Option<WriteFaults>,
     /// The name of the tier in statistics and logs.
     pub name: TierName,
-    /// The log of writes.
+    /// The trace to which writes are logged.
     pub trace: Trace,
 }
 
@@ -190,25 +190,27 @@ impl Store {
         }
     }
 
-    /// Returns whether the store takes samples now.
+    /// Returns whether the store takes samples now: it has space, and no write has failed.
     pub fn is_open(&self) -> bool {
         self.shared.store_state() == StoreState::Open && self.shared.directory.is_writable()
     }
 
-    /// Returns whether the store takes samples when there is space.
+    /// Returns whether the store takes samples whenever it has space: the directory is writable, and no write has
+    /// failed.
     pub fn can_take(&self) -> bool {
         self.shared.store_state() != StoreState::Off && self.shared.directory.is_writable()
     }
 
-    /// Returns the segments as files to read from, like shards with sizes and times. They outlive the store.
+    /// Returns the segments as files that a reader opens like shards. They can still be read after the store is
+    /// dropped.
     pub fn files(&self) -> Arc<dyn Files> {
         self.shared.clone()
     }
 
     /// Offers a sample's bytes, to be kept in a segment with other samples of its `group`, which are evicted together.
-    /// A group number means the same in every run. A sample that another group has moves to this group. `version` is
-    /// the version that the sample's file had before it was read. Copying takes about 10 µs for 110 KB. Never waits for
-    /// I/O.
+    /// A group number has the same meaning in every run. If the sample is already kept in another group, it moves to
+    /// this group. `version` is the version that the sample's file had before it was read. Copying takes about 10 µs
+    /// for 110 KB. Never waits for I/O.
     ///
     /// # Panics
     /// Panics if the dataset has no such sample, or if `bytes` has neither the length of the sample nor a possible
@@ -243,7 +245,7 @@ impl Store {
         Offer::Taken
     }
 
-    /// Publishes the taken samples soon, however few. Returns at once.
+    /// Publishes the samples that were taken, however few, so that they can soon be read. Returns at once.
     pub fn publish(&self) {
         self.hand_over_all(WriterCommand::Publish);
     }
@@ -271,14 +273,12 @@ impl Store {
         }
     }
 
-    /// Returns the bytes of this dataset's segments, by group.
     pub(in crate::tier) fn groups(&self) -> BTreeMap<u64, u64> {
         self.shared.catalog().groups()
     }
 
     /// Removes all segments of a group soon, including those of other processes. Returns at once.
     pub fn evict_group(&self, group: u64) {
-        // A read-only directory must not change.
         if !self.shared.directory.is_writable() {
             return;
         }
@@ -287,9 +287,9 @@ impl Store {
         let _ = self.commands.send(WriterCommand::EvictGroup(group));
     }
 
-    /// Reports that a located sample could not be read or was wrong. Its whole segment is forgotten at once and, unless
-    /// it was removed already, unlinked soon. The call is cheap. A segment counts once, however many of its samples are
-    /// reported.
+    /// Reports that a located sample could not be read or was wrong. The sample's whole segment is forgotten at once
+    /// and, unless it was removed already, unlinked soon. The call is cheap. A segment counts once, however many of its
+    /// samples are reported.
     pub fn damaged(&self, sample: u64, location: Location, why: CopyFault) {
         let segment_index = location.extent.file.0;
         let segment = self.shared.catalog().segment(segment_index);
@@ -306,9 +306,9 @@ impl Store {
         let _ = self.commands.send(WriterCommand::Remove(segment.number));
     }
 
-    /// Loads the segments that other processes published, and drops those that they evicted. Takes a microsecond if
-    /// nothing changed. Otherwise it reads the footers of the new segments, so a reading thread must not call it. The
-    /// writer does it ten times a second.
+    /// Loads the segments that other processes published, and drops the segments that they evicted. Takes a microsecond
+    /// if nothing changed. Otherwise the call reads the footers of the new segments, so a reading thread must not make
+    /// it. The writer makes it ten times a second.
     pub fn refresh(&self) {
         if let Err(error) = self.shared.refresh() {
             self.shared.failed(error.to_string());
@@ -333,7 +333,6 @@ impl Store {
         self.shared.counters.last_error()
     }
 
-    /// Returns the store's counters.
     pub(in crate::tier) fn counters(&self) -> &CopyCounters {
         &self.shared.counters
     }
@@ -393,7 +392,6 @@ impl Drop for Store {
     }
 }
 
-/// Refuses a quota that is too small for a segment with the largest sample.
 fn check_quota(quota: u64, index: &DatasetIndex) -> Result<()> {
     let largest = index.largest();
     let smallest = pages(u64::from(largest) + footer_bytes(1)) * PAGE;

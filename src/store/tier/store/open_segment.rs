@@ -18,18 +18,16 @@ use std::sync::Arc;
 pub(super) struct OpenSegment {
     file: File,
     reservation: Reservation,
-    /// Bytes of the samples that have been written.
     pub payload: u64,
     /// The footer that the file will get: a row for each sample that has been written.
     pub footer: Footer,
 }
 
-/// The right to a segment's pages, until dropped.
+/// Reserves a part of the directory's quota for a segment, until dropped.
 struct Reservation {
     directory: Arc<CacheDirectory>,
     number: u64,
     pages: u64,
-    /// Whether the pages have been released already, because the published file counts instead.
     released: bool,
     /// A second descriptor of the lock file, with a higher number than the segment's descriptor. It keeps the
     /// reservation until the process has closed the segment, however the process ends. The kernel closes descriptors in
@@ -39,7 +37,6 @@ struct Reservation {
 }
 
 impl OpenSegment {
-    /// Makes the empty segment `number` of `group` in the nameless `file`, with `pages` pages that have been reserved.
     pub(super) fn new(
         directory: &Arc<CacheDirectory>,
         file: File,
@@ -71,17 +68,14 @@ impl OpenSegment {
         &self.file
     }
 
-    /// Returns the segment's number in the directory.
     pub(super) fn number(&self) -> u64 {
         self.reservation.number
     }
 
-    /// Returns the number of pages that are reserved for the segment.
     pub(super) fn pages(&self) -> u64 {
         self.reservation.pages
     }
 
-    /// Records that `pages` pages are reserved now.
     pub(super) fn set_pages(&mut self, pages: u64) {
         self.reservation.pages = pages;
     }
@@ -106,7 +100,6 @@ impl OpenSegment {
         nameless::link(&self.file, path).map_err(|error| Error::io("publish", path, error))
     }
 
-    /// Records that the pages have been released.
     pub(super) fn set_released(&mut self) {
         self.reservation.released = true;
     }

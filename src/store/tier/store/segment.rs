@@ -26,10 +26,10 @@ pub(super) const MAGIC: [u8; 8] = *b"FLSEGMNT";
 /// The version of segment files and of the lock file; a directory of another version is refused.
 pub(super) const VERSION: u32 = 4;
 const ROW: usize = 64;
-/// The bytes of a dataset's key and of a group's number, which the trailer has in addition.
+/// The extra bytes of a trailer: the dataset's key and the group's number.
 const MORE: usize = 24;
 const FORMAT: SegmentFormat<ROW, MORE> = SegmentFormat { magic: MAGIC, version: VERSION };
-/// The storage formats, by their numbers in a table.
+/// The storage formats. A row stores the index of its format in this list.
 const FORMS: [StorageFormat; 3] = [StorageFormat::AsIs, StorageFormat::Indexed, StorageFormat::Packed];
 
 /// The key of a dataset's segments: the beginnings of its fingerprint and of the identity of its root.
@@ -44,7 +44,6 @@ impl DatasetKey {
         Self(key)
     }
 
-    /// Parses the key in the name of a directory.
     pub(super) fn parse(name: &str) -> Option<Self> {
         let key = u128::from_str_radix(name, 16).ok()?.to_be_bytes();
         (Self(key).to_string() == name).then_some(Self(key))
@@ -57,18 +56,14 @@ impl fmt::Display for DatasetKey {
     }
 }
 
-/// The extension of segments.
 pub(super) const EXTENSION: &str = "seg";
 
-/// Returns the name of segment `number`.
 pub(super) fn name(number: u64) -> String {
     numbered::name(number, EXTENSION)
 }
 
-/// The content of the end of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Footer {
-    /// The group of all samples of the segment.
     pub group: u64,
     /// A row for each sample, in the order of their bytes.
     pub rows: Vec<SegmentRow>,
@@ -80,7 +75,6 @@ pub(super) fn footer_bytes(samples: usize) -> u64 {
 }
 
 impl Footer {
-    /// Encodes the table and the trailer of segment `number` of dataset `key`, whose samples take `payload` bytes.
     pub(super) fn encode(&self, key: DatasetKey, number: u64, payload: u64) -> Vec<u8> {
         let mut more = [0; MORE];
         more[..16].copy_from_slice(&key.0);

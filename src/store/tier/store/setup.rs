@@ -13,9 +13,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-/// The format of the lock file, which also has the generation.
 pub(super) const LOCK: LockFormat<32> = LockFormat { magic: *b"FLCACHE\n", version: VERSION };
-/// The offset of the generation in the lock file.
 pub(super) const GENERATION_AT: u64 = 24;
 /// How long this process waits for the directory's lock, which other processes hold only briefly.
 pub(super) const LOCK_LIMIT: Duration = Duration::from_secs(10);
@@ -48,7 +46,6 @@ pub(super) fn wait_for(lock: &RangeLocks, path: &Path, limit: Duration) -> Resul
     }
 }
 
-/// Returns the error for a file system that does not support `what`, which the cache needs.
 pub(super) fn cannot_serve(path: &Path, what: &str, error: &io::Error) -> Error {
     let file_system =
         Storage::of(path).map_or_else(|_| "a file system".to_owned(), |found| found.file_system);
@@ -80,7 +77,6 @@ pub(super) fn refuse_inside(directory: &Path, index: &DatasetIndex) -> Result<()
     Ok(())
 }
 
-/// Opens a file of a read-only directory.
 pub(super) fn open_to_read(path: &Path) -> Result<File> {
     File::open(path).map_err(|error| Error::io("open", path, error))
 }
@@ -105,7 +101,6 @@ pub(super) fn initialise(lock: &RangeLocks, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a lock file of another program or format.
 pub(super) fn check_format(lock: &File, directory: &Path) -> Result<()> {
     let path = directory.join("lock");
     match LOCK.read(lock).map_err(|error| Error::io("read", &path, error))? {

@@ -23,10 +23,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// The number of samples that are placed while the catalog is locked. Readers wait for some ten microseconds at most.
+/// The number of samples that are entered while the catalog is locked once. Readers wait for the lock for some ten
+/// microseconds at most.
 const PLACED_AT_ONCE: usize = 256;
 
-/// Whether the store takes samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum StoreState {
@@ -38,7 +38,6 @@ pub(super) enum StoreState {
 
 pub(super) struct StoreShared {
     pub index: Arc<DatasetIndex>,
-    /// The name of the tier in statistics.
     name: TierName,
     pub directory: Arc<CacheDirectory>,
     pub counters: Arc<CopyCounters>,
@@ -51,7 +50,6 @@ pub(super) struct StoreShared {
     /// The header summaries (`header_summaries`) of the catalog's segments. The summaries of a segment are added while
     /// the catalog is locked, so that no other thread can remove the segment before they are added.
     header_summaries: StoreSummaries,
-    /// The number of segments that were forgotten.
     forgotten: AtomicU64,
     store_state: AtomicU8,
     /// The generation of the directory that the catalog is up to date with.
@@ -116,7 +114,6 @@ impl StoreShared {
         self.store_state.store(store_state as u8, Relaxed);
     }
 
-    /// Clears the marks of pending samples that will not be written.
     pub(super) fn cancel_pending(&self, rows: &[SegmentRow]) {
         for rows in rows.chunks(PLACED_AT_ONCE) {
             let mut catalog = self.catalog_mut();
@@ -132,7 +129,6 @@ impl StoreShared {
         }
     }
 
-    /// Enters the samples of a segment to which the segment `former` was converted.
     pub(super) fn replace(&self, former: SegmentIndex, segment_index: SegmentIndex, rows: &[SegmentRow]) {
         for rows in rows.chunks(PLACED_AT_ONCE) {
             self.catalog_mut().replace(former, segment_index, rows);
@@ -154,7 +150,6 @@ impl StoreShared {
         Ok(announced.then(|| self.enter(number, &open.footer, stamp)))
     }
 
-    /// Enters an announced segment, which is published now, and keeps the header summaries of its samples.
     fn enter(&self, number: u64, footer: &Footer, stamp: &Stamp) -> SegmentIndex {
         let header_summaries = SegmentSummaries::of(&footer.rows);
         let mut catalog = self.catalog_mut();
@@ -174,7 +169,6 @@ impl StoreShared {
         }
     }
 
-    /// Removes a segment that is no longer read, because later segments have all its samples.
     pub(super) fn remove_superseded(&self, segment_index: SegmentIndex) {
         let Some(segment) = self.catalog().segment(segment_index) else { return };
         if self.forget(segment_index)
@@ -202,7 +196,6 @@ impl StoreShared {
         }
     }
 
-    /// Counts a failure that does not stop training, keeps its message, and warns once.
     pub(super) fn failed(&self, error: String) {
         self.index.notices().warn_once("cache errors", || {
             format!(
@@ -212,7 +205,6 @@ impl StoreShared {
         self.counters.failed(error);
     }
 
-    /// Keeps the message about a damaged segment, and warns once.
     pub(super) fn note_damage(&self, what: String) {
         self.index.notices().warn_once("damaged copies", || {
             format!(
@@ -222,7 +214,6 @@ impl StoreShared {
         self.counters.note(format!("cache segment {what}"));
     }
 
-    /// Counts copies of files that have changed since the copies were made, and warns once.
     pub(super) fn note_stale(&self, sample: u64, samples: u64) {
         count(&self.counters.stale, samples);
         self.index.notices().warn_once("stale copies", || {
@@ -239,14 +230,14 @@ impl StoreShared {
     /// first, so that a sample that another process moved between segments is never missing.
     pub(super) fn refresh(&self) -> Result<()> {
         if !self.directory.is_ours() {
-            // The locks of a forked child are its parent's.
             return Ok(());
         }
         let mut refreshed = lock(&self.refreshed);
         if *refreshed == Some(self.directory.generation()?) {
             return Ok(());
         }
-        // Take this list first: otherwise a segment that this process publishes in between would count as evicted.
+        // Take this list before the directory is listed. Otherwise a segment that this process publishes in between
+        // would count as evicted.
         let known: Vec<(u32, u64)> =
             self.catalog().live().map(|(segment_index, segment)| (segment_index, segment.number)).collect();
         let (published, generation) = self.directory.published()?;
@@ -309,8 +300,9 @@ impl StoreShared {
         }
     }
 
-    /// Places the samples of a segment of another run or process, except samples of shards that have changed. This run
-    /// has checked the shards; other files are checked before the copies of their samples are used.
+    /// Enters the samples of a segment of another run or process into the catalog, except samples of shards that have
+    /// changed. This run has checked the versions of shards; the version of another file is checked before a copy of
+    /// its sample is used.
     fn place_loaded(&self, segment_index: SegmentIndex, mut rows: Vec<SegmentRow>) {
         if self.verify == Verify::Never {
             // Even without verification, a copy of an impossible length cannot be the sample.
@@ -358,7 +350,6 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Readers read segments as they read shards.
 impl Files for StoreShared {
     fn path(&self, file: FileId) -> PathBuf {
         let segment = self.catalog().segment(file.0);

@@ -37,7 +37,6 @@ impl WriteBuffer {
         self.bytes.capacity() - self.bytes.len() >= length
     }
 
-    /// Copies a sample in this storage format. The buffer must have space for the sample.
     pub(super) fn push(&mut self, sample: u64, version: FileVersion, form: StorageFormat, bytes: &[u8]) {
         debug_assert!(self.has_room(bytes.len()));
         let (offset, length, header_summary) =
@@ -67,7 +66,8 @@ impl WriteBuffer {
         self.bytes.extend_from_slice(made.bytes);
     }
 
-    /// Keeps the samples that `wanted` accepts, one after another, and returns the others.
+    /// Keeps the samples that `wanted` accepts, and closes the gaps between them. Returns the rows of all other
+    /// samples.
     pub(super) fn keep(&mut self, mut wanted: impl FnMut(&SegmentRow) -> bool) -> Vec<SegmentRow> {
         let mut end = 0;
         let mut others = Vec::new();
@@ -88,14 +88,12 @@ impl WriteBuffer {
         others
     }
 
-    /// Computes the samples' checksums.
     pub(super) fn compute_checksums(&mut self) {
         for row in &mut self.rows {
             row.crc = checksum(&self.bytes[row.offset as usize..][..row.length as usize]);
         }
     }
 
-    /// Sets the header summaries of the samples that were packed for the cache.
     pub(super) fn record_summaries(&mut self, index: &DatasetIndex) {
         for row in &mut self.rows {
             let bytes = &self.bytes[row.offset as usize..][..row.length as usize];
@@ -109,12 +107,9 @@ impl WriteBuffer {
     }
 }
 
-/// The buffers that are being filled, one for each group, and the empty buffers.
 pub(super) struct WriteBuffers {
     open: HashMap<u64, WriteBuffer>,
-    /// The bytes of a buffer, unless one sample has more.
     buffer: usize,
-    /// Empty buffers of `buffer` bytes.
     spare: Vec<WriteBuffer>,
     /// The bytes of all buffers that are not spare, which are `budget` at most.
     taken: usize,
@@ -168,7 +163,6 @@ impl WriteBuffers {
         Some(buffer)
     }
 
-    /// Hands the buffer of a group over to the writer, however little is in it.
     pub(super) fn hand_over(&mut self, group: u64) {
         if let Some(buffer) = self.open.remove(&group) {
             // If the writer has ended, the samples are lost; nothing can be done about it here.
@@ -176,7 +170,6 @@ impl WriteBuffers {
         }
     }
 
-    /// Hands over the buffers of all groups.
     pub(super) fn hand_over_all(&mut self) {
         let groups: Vec<u64> = self.open.keys().copied().collect();
         groups.into_iter().for_each(|group| self.hand_over(group));

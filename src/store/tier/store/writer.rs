@@ -24,27 +24,23 @@ use std::time::{Duration, Instant};
 
 /// How often the writer checks whether other processes have published or evicted segments.
 const REFRESH_EVERY: Duration = Duration::from_millis(100);
-/// How long a superseded segment stays, so that all processes have loaded the later segments, even if they refresh
-/// late.
+/// How long a superseded segment (later segments have all its samples) stays, so that all processes have loaded the
+/// later segments, even if they refresh late.
 const KEEP_SUPERSEDED: Duration = Duration::from_secs(1);
 /// How long nothing is written after a failed write (a [`WriterCommand::PublishAtEnd`] ends this pause early), and how
 /// long the directory is not listed after a failed listing.
 const PAUSE: Duration = Duration::from_secs(5);
 /// How often the writer checks whether there is space again.
 const ROOM_EVERY: Duration = Duration::from_secs(1);
-/// The maximum number of segments being filled at once, each of one group.
+/// The maximum number of segments that are filled at once. Each segment has the samples of one group.
 const OPEN_AT_ONCE: usize = 64;
 
-/// The commands that the writer carries out, in order.
 pub(super) enum WriterCommand {
     Write(WriteBuffer),
-    /// Publish all open segments.
     Publish,
     /// Publish all open segments, and take samples again.
     PublishAtEnd,
-    /// Remove a group's segments.
     EvictGroup(u64),
-    /// Remove a damaged segment.
     Remove(u64),
     /// Remove a segment that is mostly out of date.
     RemoveStale(SegmentIndex),
@@ -53,18 +49,15 @@ pub(super) enum WriterCommand {
     Stop,
 }
 
-/// The state of the writer's thread.
 pub(super) struct SegmentWriter {
     shared: Arc<StoreShared>,
     commands: Receiver<WriterCommand>,
-    /// Returns written buffers to the threads that fill them.
     empty: Sender<WriteBuffer>,
     open: HashMap<u64, OpenSegment>,
     /// The maximum number of bytes of a segment, unless one buffer is larger.
     segment_bytes: u64,
     drive: Drive,
     lane: TraceLane,
-    /// The name of the store in the log.
     name: TierName,
     paused: Option<Instant>,
     /// Superseded segments, and the time at which each was found superseded.
@@ -73,7 +66,6 @@ pub(super) struct SegmentWriter {
     room_next: Instant,
 }
 
-/// Returns the bytes of a segment with `rows` samples in `payload` bytes.
 fn file_bytes(payload: u64, rows: usize) -> u64 {
     payload + footer_bytes(rows)
 }
@@ -105,7 +97,6 @@ impl SegmentWriter {
         }
     }
 
-    /// Works until the stop command.
     pub(super) fn run(mut self) {
         loop {
             match self.commands.recv_timeout(REFRESH_EVERY) {
@@ -151,7 +142,6 @@ impl SegmentWriter {
         }
     }
 
-    /// Removes superseded segments, after other processes have had the time to load the later segments.
     fn remove_superseded(&mut self, now: Instant) {
         let superseded: Vec<SegmentIndex> = self.shared.catalog().superseded().collect();
         self.superseded.retain(|segment, _| superseded.contains(segment));
@@ -245,7 +235,6 @@ impl SegmentWriter {
         }))
     }
 
-    /// Writes a buffer after the bytes of its group's segment.
     fn write_buffer(&mut self, buffer: &mut WriteBuffer) -> Result<()> {
         let Some(open) = self.open.get_mut(&buffer.group) else { return Ok(()) };
         if let Err(error) = self.drive.write(open.file(), &buffer.bytes, open.payload) {
@@ -256,7 +245,6 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Completes a group's segment and publishes it.
     fn publish(&mut self, group: u64) -> Result<()> {
         let Some(mut open) = self.open.remove(&group) else { return Ok(()) };
         self.drop_changed(&mut open.footer.rows);
@@ -313,7 +301,6 @@ impl SegmentWriter {
         });
     }
 
-    /// Publishes all open segments.
     fn publish_all(&mut self) {
         for group in self.open.keys().copied().collect::<Vec<_>>() {
             if self.shared.abandoned.load(Relaxed) {
@@ -362,7 +349,6 @@ impl SegmentWriter {
         count(&self.shared.counters.dropped_off, rows.len() as u64);
     }
 
-    /// Stops taking samples for a while.
     fn pause(&mut self, error: &Error) {
         let shared = &self.shared;
         shared.counters.failed(format!("{error}; nothing is cached for a while"));
@@ -379,8 +365,8 @@ impl SegmentWriter {
     }
 }
 
-/// Keeps the samples of a buffer that fit into a file of `limit` bytes, which has `rows` samples in `payload` bytes.
-/// Returns the others.
+/// Keeps the samples of a buffer that fit into a file of at most `limit` bytes, which already has `rows` samples of
+/// `payload` bytes. Returns the rows of all other samples.
 fn fit(buffer: &mut WriteBuffer, mut payload: u64, mut rows: usize, limit: u64) -> Vec<SegmentRow> {
     buffer.keep(|row| {
         let fits = file_bytes(payload + u64::from(row.length), rows + 1) <= limit;

@@ -35,7 +35,8 @@ pub enum FolderAfter {
 pub struct FolderOptions {
     pub root: PathBuf,
     pub name: String,
-    /// The files of each sample, by the suffixes of their names after a dot. `None` if each image is a sample.
+    /// The suffixes, after a dot, of the names of a sample's files, for example `jpg` and `cls`. `None` if each image
+    /// is a sample.
     pub members: Option<Vec<String>>,
     /// The suffix of the names of marker files. A marker says that all files with the same stem are complete.
     pub done: Option<String>,
@@ -54,7 +55,7 @@ pub struct FolderOptions {
 /// The maximum number of attempts to read a sample, whose files may change during an attempt.
 const READ_ATTEMPTS: u32 = 3;
 
-/// A directory as a source.
+/// A source whose samples are the files of a directory.
 pub struct FolderSource {
     options: FolderOptions,
     notices: Notices,
@@ -94,7 +95,6 @@ impl FolderSource {
         Ok(Self { options, notices, watch: None, known, complete, partial, found: Vec::new() })
     }
 
-    /// Handles a file that may have appeared.
     fn note(&mut self, path: &Path) {
         let Some(name) = path.file_name().map(|name| name.to_string_lossy()) else { return };
         if name.starts_with('.') || [".tmp", ".part", "~"].iter().any(|end| name.ends_with(end)) {
@@ -122,7 +122,8 @@ impl FolderSource {
             let stem = path.strip_suffix(member.as_str())?.strip_suffix('.')?;
             Some((number, stem.to_owned()))
         };
-        // If both "jpg" and "left.jpg" match, the longer suffix is meant.
+        // A name may end in the suffixes of several members, for example "jpg" and "left.jpg": the longest suffix
+        // counts.
         let found = members.iter().enumerate().filter_map(ends).min_by_key(|(_, stem)| stem.len());
         let Some((number, stem)) = found else { return };
         let all = u64::MAX >> (64 - members.len());
@@ -140,7 +141,6 @@ impl FolderSource {
         }
     }
 
-    /// The files of a sample: the member name and the path of each.
     fn files(&self, key: &str) -> Vec<(String, PathBuf)> {
         let at = |name: String| self.options.root.join(name);
         match &self.options.members {
@@ -173,7 +173,7 @@ impl FolderSource {
                     members.push((name, file.before.len() as usize));
                     files.push(file);
                 }
-                // With a marker, the existing files are all files of the sample.
+                // With a marker file, a missing file is not a part of the sample.
                 Ok(None) if self.options.done.is_some() => {}
                 Ok(None) => return Err(format!("{} was removed before it was read", path.display())),
                 Err(error) => return Err(error),
@@ -205,7 +205,6 @@ impl FolderSource {
         if changed { Ok(None) } else { record.map(Some) }
     }
 
-    /// Releases the files of one sample.
     fn release(&self, key: &str) -> Result<()> {
         let mut files: Vec<PathBuf> = self.files(key).into_iter().map(|(_, path)| path).collect();
         files.extend(self.options.done.as_ref().map(|done| self.options.root.join(format!("{key}{done}"))));
@@ -263,7 +262,6 @@ impl StreamSource for FolderSource {
                 self.watch.as_mut().ok_or_else(|| Error::Internal("a folder was not opened".into()))?;
             let mut found = std::mem::take(&mut self.found);
             watch.wait(patience, &mut found)?;
-            // Existing files are taken in the order of their names.
             found.sort_unstable();
             found.drain(..).for_each(|path| self.note(&path));
             self.found = found;
@@ -298,17 +296,14 @@ impl StreamSource for FolderSource {
     }
 }
 
-/// The extension of an image file's name; `None` for other names.
 fn image_extension(name: &str) -> Option<&'static str> {
     let extension = Path::new(name).extension()?.to_str()?;
     IMAGE_EXTENSIONS.iter().copied().find(|known| known.eq_ignore_ascii_case(extension))
 }
 
-/// An open file that will be a member of a sample.
 struct MemberFile {
     path: PathBuf,
     file: File,
-    /// Its metadata when it was opened.
     before: Metadata,
 }
 
@@ -348,7 +343,6 @@ impl MemberFile {
     }
 }
 
-/// Moves a file below `root` to the same relative path below `to`.
 fn move_below(root: &Path, path: &Path, to: &Path) -> std::io::Result<()> {
     let target = to.join(path.strip_prefix(root).unwrap_or(path));
     if let Some(parent) = target.parent() {

@@ -36,7 +36,6 @@ named!(WatchChoice: "auto" => Auto, "inotify" => Inotify, "poll" => Poll);
 /// Listing takes at most one `LISTING_SHARE`th of the time.
 const LISTING_SHARE: u32 = 4;
 
-/// Finds files as they appear.
 pub(super) struct Watch {
     root: PathBuf,
     events: Option<Events>,
@@ -51,7 +50,6 @@ pub(super) struct Watch {
 /// A created file that is not closed within this time counts as a hard link to a complete file.
 const LINKED_AFTER: Duration = Duration::from_secs(1);
 
-/// The state of a directory when it was last listed.
 struct WatchedDirectory {
     changed: SystemTime,
     /// Whether the modification time is so old that every later change gives a different one.
@@ -59,7 +57,6 @@ struct WatchedDirectory {
     below: Vec<PathBuf>,
 }
 
-/// The inotify instance.
 struct Events {
     fd: OwnedFd,
     /// The watched directories as paths below the root, by their watch descriptors.
@@ -97,7 +94,6 @@ impl Watch {
         })
     }
 
-    /// Whether the kernel reports changes.
     pub(super) fn uses_inotify(&self) -> bool {
         self.events.is_some()
     }
@@ -177,7 +173,6 @@ impl Watch {
         directories.into_iter().try_for_each(|directory| self.list_from(directory, into))
     }
 
-    /// Lists all directories that may have new files.
     fn list(&mut self, into: &mut Vec<PathBuf>) -> Result<()> {
         self.list_from(PathBuf::new(), into)
     }
@@ -197,7 +192,6 @@ impl Watch {
         Ok(())
     }
 
-    /// Lists one directory, and returns its subdirectories.
     fn list_one(&mut self, directory: &Path, into: &mut Vec<PathBuf>) -> std::io::Result<Vec<PathBuf>> {
         let path = self.root.join(directory);
         if let Some(events) = &mut self.events {

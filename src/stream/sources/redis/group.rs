@@ -25,7 +25,6 @@ struct PendingEntry {
     idle: u64,
 }
 
-/// The progress of a reader in a group.
 pub(super) struct GroupReader {
     stream: String,
     group: String,
@@ -34,20 +33,16 @@ pub(super) struct GroupReader {
     start: String,
     claim_after: Duration,
     notices: Notices,
-    /// Whether the group exists.
     joined: bool,
     /// The connection number (`RedisLink::connections_made`) for which this consumer's own pending entries were listed.
     /// A response on an earlier connection may have been lost.
     listed_for: u64,
-    /// Pending entries to fetch.
     backlog: VecDeque<PendingEntry>,
     /// The keys of the entries that were given and are not acknowledged.
     given: HashSet<String>,
     /// The keys of the entries that were settled before a restart and are not acknowledged.
     settled: HashSet<String>,
-    /// When to check for dead consumers next.
     check_at: Instant,
-    /// When the next sign of life is due.
     next_sign_of_life: Instant,
     warned_dead: bool,
     warned_recreated: bool,
@@ -76,7 +71,6 @@ impl GroupReader {
         }
     }
 
-    /// Resumes at a position.
     pub(super) fn resume_at(&mut self, position: &SourcePosition) {
         self.settled = position.settled.iter().cloned().collect();
         self.check_at = Instant::now() + self.claim_after;
@@ -174,12 +168,10 @@ impl GroupReader {
         Ok(())
     }
 
-    /// Whether to give an entry: it was not given before and is not settled.
     pub(super) fn should_give(&mut self, key: &str) -> bool {
         !self.settled.contains(key) && self.given.insert(key.to_owned())
     }
 
-    /// Lists the pending entries of this consumer that were not given yet.
     fn list_own(&mut self, link: &mut RedisLink) -> Result<(), RedisFailure> {
         self.backlog.clear();
         let mut from = "-".to_owned();
@@ -229,7 +221,6 @@ impl GroupReader {
         Ok(())
     }
 
-    /// The pause between two checks for dead consumers.
     fn check_interval(&self) -> Duration {
         (self.claim_after / 4).min(Duration::from_secs(15))
     }
@@ -272,7 +263,6 @@ impl GroupReader {
         Ok(found)
     }
 
-    /// Makes the server remove the settled entries from its pending list.
     pub(super) fn acknowledge(
         &mut self,
         link: &mut RedisLink,

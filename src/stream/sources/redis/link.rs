@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 /// The timeout for connecting. The timeout for a response is longer by the time that the server was asked to wait.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why a command failed.
 #[derive(Debug)]
 pub(super) enum RedisFailure {
     /// There is no connection, or the connection was lost. Connecting again may succeed.
@@ -38,12 +37,10 @@ impl RedisFailure {
         }
     }
 
-    /// Whether the server responded with this error code.
     pub(super) fn is(&self, word: &str) -> bool {
         matches!(self, Self::Refused(code, _) if code == word)
     }
 
-    /// Whether the stream does not exist.
     pub(super) fn is_missing_stream(&self) -> bool {
         matches!(self, Self::Refused(_, said) if said.contains("no such key"))
     }
@@ -77,17 +74,13 @@ impl From<RedisError> for RedisFailure {
     }
 }
 
-/// A connection, or the pause before the next one.
 pub(super) struct RedisLink {
     client: Client,
-    /// The description of the source, for messages.
     what: String,
     notices: Notices,
     connection: Option<Connection>,
     pauses: RetryBackoff,
-    /// The time of the next attempt to connect.
     next_try: Instant,
-    /// The number of connections made so far.
     connections_made: u64,
     warned: bool,
 }
@@ -122,7 +115,8 @@ impl RedisLink {
         self.next_try <= Instant::now()
     }
 
-    /// Sends a command, and waits for its response. The command asks the server to wait up to `wait`.
+    /// Sends a command, and waits for its response. `wait` is how long the command asks the server to wait before it
+    /// responds.
     pub(super) fn ask(&mut self, command: &Cmd, wait: Duration) -> Result<Value, RedisFailure> {
         if self.connection.is_none() {
             let connection = self.client.get_connection_with_timeout(PATIENCE)?;
@@ -138,12 +132,10 @@ impl RedisLink {
         Ok(answer)
     }
 
-    /// Whether there is a connection that is not known to be lost.
     pub(super) fn is_connected(&self) -> bool {
         self.connection.is_some()
     }
 
-    /// The error for a response with an unexpected structure.
     pub(super) fn not_understood(&self) -> RedisFailure {
         RedisFailure::Lost("the server's answer does not have the structure of a stream's".to_owned())
     }
@@ -169,7 +161,6 @@ impl RedisLink {
         Ok(())
     }
 
-    /// The problem as an error with its remedy.
     pub(super) fn failed(&self, failure: &RedisFailure) -> Error {
         let remedy = match failure {
             RedisFailure::Lost(_) => {

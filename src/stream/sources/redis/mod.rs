@@ -24,7 +24,6 @@ use std::time::{Duration, Instant};
 
 /// The target size of a response in bytes. A response is in memory twice for a moment.
 const RESPONSE_BYTES: usize = 4 << 20;
-/// The maximum number of entries of one response.
 const MAX_ENTRIES: usize = 512;
 /// The number of entries in the first request, when the size of an entry is not known.
 const FIRST_ENTRIES: usize = 8;
@@ -33,7 +32,6 @@ const FIRST_CONNECT_WAIT: Duration = Duration::from_secs(5);
 /// How long to wait for a lost server before a command fails. The server may have to load its data first.
 const RECONNECT_WAIT: Duration = Duration::from_secs(20);
 
-/// The two ways of reading a stream.
 enum RedisReading {
     Ordered(OrderedReader),
     Grouped(GroupReader),
@@ -52,7 +50,6 @@ pub struct RedisSource {
 struct EntrySizes(Option<usize>);
 
 impl EntrySizes {
-    /// The number of entries to ask for, at most `most`.
     fn count(&self, most: usize) -> usize {
         let fit = self.0.map_or(FIRST_ENTRIES, |bytes| RESPONSE_BYTES / bytes.max(1));
         fit.clamp(1, MAX_ENTRIES).min(most.max(1))
@@ -89,7 +86,6 @@ impl RedisSource {
         Ok(Self { options, what, link, reading, sizes: EntrySizes(None) })
     }
 
-    /// Begins reading: in order, or in the consumer group.
     fn begin(&mut self) -> Result<(), RedisFailure> {
         match &mut self.reading {
             RedisReading::Ordered(reading) => reading.begin(&mut self.link),
@@ -97,7 +93,6 @@ impl RedisSource {
         }
     }
 
-    /// Sends one request for up to `most` samples, and waits up to `patience` for them.
     fn step(&mut self, most: usize, patience: Duration, into: &mut Vec<Arrival>) -> Result<(), RedisFailure> {
         let count = self.sizes.count(most);
         let entries = match &mut self.reading {

@@ -5,7 +5,6 @@ use base::error::{Error, Result};
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 use std::time::Duration;
 
-/// The name of the setting in error messages.
 const SETTING: &str = "source";
 
 /// A stream in Redis, and how it is read.
@@ -59,12 +58,10 @@ impl RedisOptions {
         }
     }
 
-    /// The name of the stream.
     pub(super) fn name(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.stream)
     }
 
-    /// The name of this reader in the group.
     pub(super) fn consumer(&self) -> String {
         self.consumer.clone().unwrap_or_else(|| format!("rank-{}", self.share.rank))
     }

@@ -17,10 +17,9 @@ use redis::cmd;
 use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
-/// How often to ask the server whether it has trimmed unread entries. The response contains two entries.
+/// How often to ask the server whether it has trimmed unread entries. Each response contains two whole entries.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The progress of an ordered reader.
 pub(super) struct OrderedReader {
     stream: String,
     name: String,
@@ -32,7 +31,7 @@ pub(super) struct OrderedReader {
     notices: Notices,
     /// The id of the entry that was read last, or 0-0 before the first. `None` until the start is known.
     after: Option<EntryId>,
-    /// For each earlier division among ranks, the position of each rank, in order of rank.
+    /// For each earlier number of ranks that divided the stream: the position of each rank, in order of rank.
     divisions: Vec<Vec<Option<EntryId>>>,
     /// The ordinal of the last read entry among all entries ever added, if known.
     number: Option<u64>,
@@ -110,7 +109,7 @@ impl OrderedReader {
         };
         let mut divisions = former.first().map(|position| position.divisions.clone()).unwrap_or_default();
         divisions.push(afters);
-        // Drop divisions in which no rank has passed the new position.
+        // Drop the positions of earlier numbers of ranks if none of these positions is after the new position.
         let is_behind = |after: &Option<String>| after.as_deref().and_then(EntryId::parse) > first;
         divisions.retain(|ranks| ranks.iter().any(is_behind));
         let mut position = SourcePosition::union(former);
@@ -123,7 +122,6 @@ impl OrderedReader {
         self.after.filter(|_| self.start == "new").map(|after| after.to_string())
     }
 
-    /// Connects, and finds where to begin.
     pub(super) fn begin(&mut self, link: &mut RedisLink) -> Result<(), RedisFailure> {
         let info = self.stream_info(link)?;
         if self.after.is_none() {

@@ -8,13 +8,11 @@ use redis::Value;
 pub(super) struct EntryId(pub u64, pub u64);
 
 impl EntryId {
-    /// Parses an id as the server and users write it.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (time, number) = text.split_once('-').unwrap_or((text, "0"));
         Some(Self(time.parse().ok()?, number.parse().ok()?))
     }
 
-    /// The smallest id after this one.
     pub(super) fn next(self) -> Self {
         match self.1.checked_add(1) {
             Some(number) => Self(self.0, number),
@@ -29,7 +27,6 @@ impl std::fmt::Display for EntryId {
     }
 }
 
-/// An entry of a stream.
 pub(super) struct StreamEntry {
     pub id: EntryId,
     /// The names and values of its fields, alternating. `None` for a pending entry that was deleted.
@@ -37,12 +34,10 @@ pub(super) struct StreamEntry {
 }
 
 impl StreamEntry {
-    /// An entry that is no longer in the stream.
     pub(super) fn deleted(id: EntryId) -> Self {
         Self { id, fields: None }
     }
 
-    /// The bytes of all names and values.
     pub(super) fn len(&self) -> usize {
         self.fields.iter().flatten().map(|field| text_bytes(field).map_or(0, <[u8]>::len)).sum()
     }
@@ -75,7 +70,6 @@ fn text_bytes(value: &Value) -> Option<&[u8]> {
     }
 }
 
-/// The text of a value.
 pub(super) fn text(value: &Value) -> Option<&str> {
     std::str::from_utf8(text_bytes(value)?).ok()
 }
@@ -89,7 +83,6 @@ pub(super) fn list(value: Value) -> Option<Vec<Value>> {
     }
 }
 
-/// The entries of a list.
 pub(super) fn entries(value: Value) -> Option<Vec<StreamEntry>> {
     let entry = |value| {
         let mut parts = list(value)?.into_iter();
@@ -104,7 +97,6 @@ pub(super) fn entries(value: Value) -> Option<Vec<StreamEntry>> {
     list(value)?.into_iter().filter(|value| !matches!(value, Value::Nil)).map(entry).collect()
 }
 
-/// The entries in the response to an XREAD or XREADGROUP of one stream.
 pub(super) fn entries_of_stream(value: Value) -> Option<Vec<StreamEntry>> {
     match list(value)?.into_iter().next() {
         None => Some(Vec::new()),
@@ -136,12 +128,9 @@ impl NamedValues {
     }
 }
 
-/// The information that a server reports about a stream.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct StreamInfo {
-    /// The number of entries in the stream.
     pub length: u64,
-    /// The id of the first entry, if there is one.
     pub first: Option<EntryId>,
     /// The highest id that an entry of the stream ever had.
     pub last: EntryId,
@@ -150,7 +139,6 @@ pub(super) struct StreamInfo {
 }
 
 impl StreamInfo {
-    /// Parses the response to XINFO STREAM.
     pub(super) fn of(value: Value) -> Option<Self> {
         let named = NamedValues::of(value)?;
         let id = |name| EntryId::parse(named.text(name)?);

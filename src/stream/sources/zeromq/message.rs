@@ -2,15 +2,11 @@
 
 /// The name of the frame with a message's sequence number, as decimal text. Each publisher numbers its own messages.
 pub(super) const SEQUENCE: &str = "__seq__";
-/// The name of the frame with a sample's key.
 const KEY: &str = "__key__";
 
-/// A parsed message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct MessageParts<'a> {
-    /// The sequence number, if the message has one.
     pub sequence: Option<u64>,
-    /// The sample's key, if the message has one.
     pub key: Option<&'a str>,
     pub members: Vec<(&'a str, &'a [u8])>,
 }

@@ -100,7 +100,6 @@ impl ZeroMqOptions {
     }
 }
 
-/// A socket of the ZeroMQ library, of either kind.
 enum ZeroMqSocket {
     Pull(PullSocket),
     Sub(SubSocket),
@@ -130,7 +129,6 @@ impl ZeroMqSocket {
     }
 }
 
-/// An address that this socket connects to.
 struct ConnectedAddress {
     address: String,
     /// The identity of the peer as the ZeroMQ library reports it; `None` until the address is connected.
@@ -139,23 +137,19 @@ struct ConnectedAddress {
     next_try: Instant,
 }
 
-/// A socket, its events, and the addresses that it connects to.
 struct ZeroMqLink {
     socket: ZeroMqSocket,
     next_event: NextEvent,
     endpoints: Vec<ConnectedAddress>,
 }
 
-/// Returns the next event of a socket, if there is one.
 type NextEvent = Box<dyn FnMut() -> Option<SocketEvent> + Send>;
 
-/// An open socket, and the runtime in which it runs.
 struct OpenSocket {
     link: ZeroMqLink,
     runtime: Runtime,
 }
 
-/// The warnings that were already given. Each warning is given once.
 #[derive(Default)]
 struct GivenWarnings {
     unnumbered: bool,
@@ -323,7 +317,6 @@ impl ZeroMqSource {
         }
     }
 
-    /// Warns once that a connection is lost or cannot be made.
     fn warn_disconnected(&mut self, what: &str) {
         if !std::mem::replace(&mut self.warned.broken, true) {
             self.notices.warn_at_once(format!(
@@ -396,7 +389,6 @@ impl ZeroMqLink {
         missing.map(|endpoint| endpoint.next_try).fold(at_most, Instant::min)
     }
 
-    /// The next message, if one arrives before `until`.
     async fn next_message(&mut self, until: Instant) -> Option<ZmqResult<ZmqMessage>> {
         let left = until.saturating_duration_since(Instant::now());
         timeout(left, self.socket.recv()).await.ok()

@@ -2,27 +2,23 @@
 
 use crate::dataset::FieldKind;
 
-/// Type of the values of a column.
+/// The type of the values of a column. The integers are sizes in bytes per value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum MdsEncoding {
-    /// Bytes of this kind, stored verbatim in the shard. Without a kind, the first bytes of a value determine it.
+    /// Values that are stored verbatim, such as images. Without a `FieldKind`, the first bytes of a value determine its
+    /// kind.
     Bytes(Option<FieldKind>),
-    /// Signed integers of this many bytes each.
     Signed(u64),
-    /// Unsigned integers of this many bytes each.
     Unsigned(u64),
-    /// Floating-point numbers of this many bytes each.
     Float(u64),
     /// Integers as text.
     WholeText,
     /// Floating-point numbers as text.
     FloatText,
-    /// Values that cannot be read, with the reason.
     Refused(String),
 }
 
 impl MdsEncoding {
-    /// The encoding that `index.json` calls `name`.
     pub(super) fn of(name: &str) -> Self {
         let refused = |why: String| Self::Refused(why);
         match name {
@@ -61,7 +57,6 @@ impl MdsEncoding {
         }
     }
 
-    /// The size of each value in bytes; `None` if the size varies, or does not matter.
     pub(super) fn size(&self) -> Option<u64> {
         match self {
             Self::Signed(size) | Self::Unsigned(size) | Self::Float(size) => Some(*size),

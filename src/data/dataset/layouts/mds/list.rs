@@ -5,13 +5,13 @@ use crate::dataset::unpack::BlockCodec;
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashSet};
 
-/// The shards of a dataset.
 #[derive(Debug, Deserialize)]
 pub(super) struct MdsList {
     pub(super) shards: Vec<MdsShard>,
 }
 
-/// The fields that identify a list. They are parsed first, so that a file of another program is not loaded completely.
+/// The fields that identify `index.json` as a list of shards. They are parsed first, so that a file of another program
+/// is not loaded completely.
 #[derive(Deserialize)]
 struct MdsFormats {
     shards: Vec<MdsFormat>,
@@ -23,7 +23,6 @@ struct MdsFormat {
     version: Option<u64>,
 }
 
-/// Description of a shard.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct MdsShard {
     pub(super) column_names: Vec<String>,
@@ -38,7 +37,6 @@ pub(super) struct MdsShard {
     pub(super) samples: u64,
 }
 
-/// A file of a shard.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct MdsFile {
     pub(super) basename: String,
@@ -49,14 +47,14 @@ pub(super) struct MdsFile {
 }
 
 impl MdsList {
-    /// Parses the file; `None` if it is no list of shards.
+    /// Parses `index.json`; returns `None` if the file is of another program.
     ///
     /// # Errors
     /// A message for a list that is damaged, or that describes unreadable shards.
     pub(super) fn parse(text: &[u8]) -> Result<Option<Self>, String> {
         let MdsFormats { shards } = match serde_json::from_slice(text) {
             Ok(formats) => formats,
-            // Other programs also use files with this name.
+            // Other programs also write files with the name `index.json`.
             Err(error) if text.windows(5).any(|part| part == b"\"mds\"") => {
                 return Err(format!("is not a valid list of MDS shards: {error}"));
             }
@@ -92,14 +90,14 @@ impl MdsList {
 }
 
 impl MdsShard {
-    /// The directories of the shard's files, if the files are not in the directory of `index.json`. MosaicML's
-    /// `merge_index` merges several lists, and adds directories to the file names.
+    /// The directories of the shard's files, relative to the directory of `index.json`. File names contain directories
+    /// if MosaicML's `merge_index` merged several lists.
     pub(super) fn directories(&self) -> impl Iterator<Item = &str> {
         let files = std::iter::once(&self.raw_data).chain(&self.zip_data);
         files.filter_map(|file| file.basename.rsplit_once('/')).map(|(directory, _)| directory)
     }
 
-    /// The codec of a compressed shard. The list gives the name of an algorithm, possibly followed by a colon and a
+    /// The codec of a compressed shard. `compression` is the name of an algorithm, possibly followed by a colon and a
     /// level.
     ///
     /// # Errors

@@ -21,11 +21,9 @@ use list::{MdsFile, MdsList, MdsShard};
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 use std::collections::{BTreeSet, HashMap};
 
-/// The file that lists the shards.
 const INDEX: &str = "index.json";
 /// The maximum size of `index.json` in bytes; enough for several hundred thousand shards.
 const LARGEST: u64 = 256 << 20;
-/// The number of bytes that are read at a time to compute a checksum.
 const PIECE: u64 = 1 << 20;
 
 pub(super) struct MdsShards;
@@ -53,7 +51,7 @@ impl ShardLayout for MdsShards {
         let mut names = Vec::with_capacity(list.shards.len());
         for shard in &list.shards {
             let raw = &shard.raw_data.basename;
-            // The decompressed shard can be stored next to the compressed shard.
+            // Take the compressed file of a shard only if the decompressed file does not exist.
             let name = match &shard.zip_data {
                 Some(zip) if source.stamp(&below(directory, raw))? == EntryState::Gone => {
                     let refused = |why| Error::dataset(source.path(&below(directory, &zip.basename)), why);
@@ -87,7 +85,6 @@ impl ShardLayout for MdsShards {
     }
 }
 
-/// Reads the list of the shards in a directory; `None` if there is no list.
 fn find(source: &dyn DatasetSource, directory: &[u8]) -> Result<Option<MdsList>> {
     let name = below(directory, INDEX);
     let Some(text) = read_list(source, &name, "shards", LARGEST)? else { return Ok(None) };
@@ -117,7 +114,6 @@ fn below(directory: &[u8], name: &str) -> Vec<u8> {
     super::super::survey::below(directory, name.as_bytes())
 }
 
-/// Parser of the shards of a list.
 struct MdsParser {
     /// The shards by file name. The flag says whether this is the name of the compressed file.
     shards: HashMap<Vec<u8>, (MdsShard, bool)>,
@@ -125,7 +121,7 @@ struct MdsParser {
 }
 
 impl MdsParser {
-    /// The shard with this name, and its decompressed bytes if it is compressed.
+    /// Finds the description of the shard `name`, and decompresses the shard if it is compressed.
     fn shard(
         &self,
         name: &[u8],
@@ -177,7 +173,6 @@ impl ShardParser for MdsParser {
     }
 }
 
-/// Compares the bytes of a file with its checksums, and collects the algorithms that are not supported.
 fn check_hashes<'a>(
     file: &'a MdsFile,
     bytes: &dyn ReadAt,
@@ -202,7 +197,6 @@ fn check_hashes<'a>(
     Ok(())
 }
 
-/// The digest of all bytes of a shard, in hexadecimal.
 fn digest<D: Digest>(bytes: &dyn ReadAt) -> Result<String, Malformed> {
     let (mut hash, mut at) = (D::new(), 0);
     let mut piece = vec![0; PIECE as usize];

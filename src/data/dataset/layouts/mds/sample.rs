@@ -7,16 +7,15 @@ use crate::dataset::table::{CellExtent, ShardTable, TableCells, TableColumn};
 use crate::dataset::value_kinds::ValueKinds;
 use crate::source::{Malformed, ReadAt, Window};
 
-/// The number of offsets that are read at a time.
 const OFFSETS_AT_ONCE: u64 = 1024;
 /// The maximum size in bytes of a number that is stored as text.
 const LONGEST_NUMBER: u32 = 400;
 
-/// The table of a shard with these columns. Each column has a name, an encoding and a size of its values, as in
-/// `index.json`.
+/// Parses an MDS shard into a table. `columns` gives the name, the encoding and the value size in bytes of each column,
+/// as in `index.json`.
 ///
 /// # Errors
-/// [`Malformed`] for a shard that does not match these columns.
+/// [`Malformed`] if the shard does not match `columns` or `samples`.
 pub fn mds_table<S: ReadAt + ?Sized>(
     source: &S,
     columns: &[(&str, &str, Option<u64>)],
@@ -34,7 +33,6 @@ pub fn mds_table<S: ReadAt + ?Sized>(
     table(source, &shard)
 }
 
-/// The table of a shard that has this description in the list.
 pub(super) fn table<S: ReadAt + ?Sized>(source: &S, shard: &MdsShard) -> Result<ShardTable, Malformed> {
     let fail = |offset: u64, message: String| Err(Malformed { offset, message });
     let (size, samples) = (source.size(), shard.samples);
@@ -76,10 +74,8 @@ pub(super) fn table<S: ReadAt + ?Sized>(source: &S, shard: &MdsShard) -> Result<
     Ok(ShardTable { samples, columns, ..ShardTable::default() })
 }
 
-/// The offsets of samples, one after another.
 struct Offsets<'a, S: ReadAt + ?Sized> {
     bytes: Window<'a, S>,
-    /// The index of the next offset to read.
     next: u64,
     left: u64,
     /// The offsets that were read but not returned, in reverse order.
@@ -105,11 +101,9 @@ fn u32_at<S: ReadAt + ?Sized>(bytes: &mut Window<'_, S>, at: u64) -> Result<u32,
     Ok(four.first_chunk().map_or(0, |four| u32::from_le_bytes(*four)))
 }
 
-/// A column while its values are read.
 struct MdsColumn {
     name: String,
     encoding: MdsEncoding,
-    /// The size of the column's values in bytes; `None` if the size varies.
     size: Option<u64>,
     cells: TableCells,
     kinds: ValueKinds,
@@ -141,7 +135,6 @@ impl MdsShard {
     }
 }
 
-/// Reads the values of the sample in `bytes`.
 fn sample<S: ReadAt + ?Sized>(
     bytes: &mut Window<'_, S>,
     columns: &mut [MdsColumn],
@@ -169,7 +162,6 @@ fn sample<S: ReadAt + ?Sized>(
 }
 
 impl MdsColumn {
-    /// Adds the value of a sample.
     fn take<S: ReadAt + ?Sized>(
         &mut self,
         bytes: &mut Window<'_, S>,

@@ -7,19 +7,15 @@ use crate::source::{Malformed, ReadAt, Window};
 /// The maximum number of items in a list. The index stores all of them for each record.
 pub(super) const LONGEST_LIST: usize = 64;
 
-/// The value of a feature's list.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum FeatureValue {
-    /// An empty list.
     Nothing,
     Bytes(CellExtent),
     Float(f32),
     Integer(i64),
-    /// Several floating-point numbers.
     Floats(Vec<f32>),
-    /// Several integers.
     Integers(Vec<i64>),
-    /// A list of this type of values that cannot be read, because it is too long or mixes types.
+    /// A list that cannot be read, because it is too long or mixes types. The string names the type of its values.
     Several(&'static str),
 }
 
@@ -27,10 +23,10 @@ pub(super) const BYTES: &str = "bytes";
 pub(super) const FLOATS: &str = "floats";
 pub(super) const INTEGERS: &str = "integers";
 
-/// The list of a feature while it is read. Several lists of the same type are joined. A list of another type replaces
-/// the earlier lists.
+/// A feature's list while it is parsed. If the message has several lists of one type, their items are joined. A list of
+/// another type replaces the earlier lists.
 pub(super) struct FeatureList {
-    /// The field number of the list, which determines the type of its values.
+    /// The field number in `Feature`: 1 for a list of bytes, 2 for floats, 3 for integers.
     of: u64,
     pub(super) value: FeatureValue,
 }
@@ -42,7 +38,6 @@ impl Default for FeatureList {
 }
 
 impl FeatureList {
-    /// Reads a `Feature`.
     pub(super) fn take<S: ReadAt + ?Sized>(
         &mut self,
         source: &mut Window<'_, S>,
@@ -125,7 +120,6 @@ impl FeatureList {
 }
 
 impl FeatureValue {
-    /// The number of items in the list.
     pub(super) fn each(&self) -> usize {
         match self {
             Self::Floats(list) => list.len(),

@@ -17,15 +17,12 @@ fn parse_list(word: &str) -> UserValue {
     list
 }
 
-/// Returns the numbers of a list of exactly `N` finite numbers.
 fn exactly<const N: usize>(given: &UserValue) -> Option<[f64; N]> {
     let numbers: Option<Vec<f64>> = given.items()?.map(|item| item.finite()).collect();
     numbers?.try_into().ok()
 }
 
-/// Height and width of an image in pixels, or one number for both.
 pub(in crate::config::settings) struct SideLengths {
-    /// Largest side, in pixels.
     pub to: u32,
 }
 
@@ -69,7 +66,7 @@ impl ValueKind<(u32, u32)> for SideLengths {
     }
 }
 
-/// Heights and widths by epoch. Each entry is valid from its epoch on.
+/// Sizes of images by epoch. Each size is valid from its epoch until the next one in the map.
 pub(in crate::config::settings) struct SizesByEpoch(pub SideLengths);
 
 impl ValueKind<BTreeMap<u64, (u32, u32)>> for SizesByEpoch {
@@ -112,9 +109,7 @@ impl ValueKind<BTreeMap<u64, (u32, u32)>> for SizesByEpoch {
     }
 }
 
-/// A lower and an upper bound above 0.
 pub(in crate::config::settings) struct Bounds {
-    /// Largest upper bound.
     pub to: f64,
 }
 
@@ -147,9 +142,7 @@ impl ValueKind<(f64, f64)> for Bounds {
     }
 }
 
-/// A number for each of the three channels.
 pub(in crate::config::settings) enum Channels {
-    /// Any finite number.
     Finite,
     /// Finite numbers above 0, because images are divided by them.
     Positive,
@@ -163,7 +156,7 @@ impl ValueKind<[f32; 3]> for Channels {
     }
 
     fn show(&self, value: &[f32; 3]) -> UserValue {
-        // Uses the shortest text of the number, so that 0.485 does not become 0.48500001430511475.
+        // Use the shortest text of the number, so that 0.485 does not become 0.48500001430511475.
         let number = |value: &f32| value.to_string().parse().unwrap_or(f64::from(*value));
         UserValue::Numbers(value.iter().map(number).collect())
     }
@@ -188,20 +181,18 @@ impl ValueKind<[f32; 3]> for Channels {
     }
 }
 
-/// Returns the error for one wrong item of a list, with its index. The whole list is not shown, because it may have a
-/// million numbers.
+/// Returns the error for a wrong item of a list, with its index. The message does not show the whole list, because it
+/// may have a million numbers.
 fn has<T>(number: usize, item: &UserValue) -> Result<T, String> {
     Err(format!("has {item} at index {number}"))
 }
 
-/// Reads a list item by item.
 fn each<T>(given: &UserValue, read: impl Fn(&UserValue) -> Option<T>) -> Result<Vec<T>, String> {
     let Some(items) = given.items() else { return is(given) };
     let item = |(number, item): (usize, UserValue)| read(&item).map_or_else(|| has(number, &item), Ok);
     items.enumerate().map(item).collect()
 }
 
-/// A list of sample ids.
 pub(in crate::config::settings) struct Indices;
 
 impl ValueKind<Vec<u64>> for Indices {
@@ -212,7 +203,7 @@ impl ValueKind<Vec<u64>> for Indices {
         })
     }
 
-    /// Shows an empty list, because there may be millions of ids.
+    /// Always shows an empty list, because there may be millions of ids.
     fn show(&self, _: &Vec<u64>) -> UserValue {
         UserValue::empty_list()
     }
@@ -238,7 +229,6 @@ impl ValueKind<Vec<u64>> for Indices {
     }
 }
 
-/// The ratios of datasets.
 pub(in crate::config::settings) struct Ratios;
 
 impl ValueKind<Vec<f64>> for Ratios {
@@ -279,7 +269,6 @@ fn class(given: &UserValue) -> Option<ClassRef> {
     }
 }
 
-/// A list of classes, by name or number.
 pub(in crate::config::settings) struct ClassList;
 
 impl ValueKind<Vec<ClassRef>> for ClassList {
@@ -316,7 +305,6 @@ impl ValueKind<Vec<ClassRef>> for ClassList {
     }
 }
 
-/// The names of all classes, in the order of their numbers.
 pub(in crate::config::settings) struct ClassNameList;
 
 impl ValueKind<Vec<String>> for ClassNameList {
@@ -359,7 +347,7 @@ impl ValueKind<Vec<String>> for ClassNameList {
         "FILE|CLASS,CLASS,...".into()
     }
 
-    /// A word without a comma is a file. Names are not parsed: `7` is a name, too.
+    /// A word without a comma is the path of a file. Names are not parsed as numbers: `7` is a name.
     fn parse_word(&self, word: &str) -> UserValue {
         if !word.contains(',') {
             return UserValue::Text(word.to_owned());
@@ -376,7 +364,6 @@ impl ValueKind<Vec<String>> for ClassNameList {
     }
 }
 
-/// Weights: a word, one weight for each of some classes, or one for each sample.
 pub(in crate::config::settings) struct WeightsValue;
 
 impl ValueKind<Weights> for WeightsValue {
@@ -394,7 +381,7 @@ impl ValueKind<Weights> for WeightsValue {
         }
     }
 
-    /// Shows the word "balanced". Weights are never shown, because they have no default and there may be millions.
+    /// Always shows the word "balanced". Weights need not be shown: they have no default, and there may be millions.
     fn show(&self, _: &Weights) -> UserValue {
         UserValue::Text("balanced".into())
     }

@@ -19,8 +19,8 @@ pub(super) use words::{
 
 use super::UserValue;
 
-/// A kind of values of type `T`, such as a range of numbers, a few names or a path. All rules about a value are in its
-/// kind.
+/// A kind of values of type `T`, such as a range of numbers, a list of names or a path. It reads, checks and describes
+/// the values of a setting.
 pub(crate) trait ValueKind<T> {
     /// Converts the user's value.
     ///
@@ -28,7 +28,6 @@ pub(crate) trait ValueKind<T> {
     /// A message that says what is wrong with the value, in words that precede "must be", such as "is -1".
     fn read(&self, given: &UserValue) -> Result<T, String>;
 
-    /// Returns the value as a user would give it.
     fn show(&self, value: &T) -> UserValue;
 
     /// Checks a value that was set in Rust and not read from the user's input.
@@ -42,10 +41,8 @@ pub(crate) trait ValueKind<T> {
     /// Describes the accepted values, in words that follow "must be".
     fn may_be(&self) -> String;
 
-    /// Returns the type of the value for Python's type checkers.
     fn annotation(&self) -> String;
 
-    /// Returns the placeholder for the value in the help of the command line.
     fn placeholder(&self) -> String;
 
     /// Returns the value that a word of the command line means.
@@ -53,8 +50,8 @@ pub(crate) trait ValueKind<T> {
         UserValue::Text(word.to_owned())
     }
 
-    /// Returns the Python function, by module and name, that turns the user's objects into a string. Only Python can
-    /// read these objects.
+    /// Returns the Python function, by module and name, that turns the user's objects into a string. Such objects
+    /// cannot be read in Rust.
     fn text_by(&self) -> Option<(&'static str, &'static str)> {
         None
     }
@@ -64,13 +61,13 @@ pub(crate) trait ValueKind<T> {
         false
     }
 
-    /// Returns the attribute that holds the value, for Python objects of another type than the value.
+    /// For Python objects that stand for the value: returns the name of their attribute that holds the value.
     fn attribute(&self) -> Option<&'static str> {
         None
     }
 }
 
-/// A kind of values without its Rust type, for signatures, documents and messages.
+/// The description of a [`ValueKind`] without its Rust type, for signatures, documents and messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
     /// The value of [`ValueKind::may_be`].
@@ -100,12 +97,10 @@ impl Description {
     }
 }
 
-/// Returns the usual error of [`ValueKind::read`].
 fn is<T>(given: &UserValue) -> Result<T, String> {
     Err(format!("is {given}"))
 }
 
-/// Reads a word of the command line as a number, or else as a string.
 fn parse_number(word: &str) -> UserValue {
     let word = word.trim();
     match (word.parse(), word.parse()) {
@@ -115,7 +110,7 @@ fn parse_number(word: &str) -> UserValue {
     }
 }
 
-/// A value of kind `F`, or `None`, which means "choose for me".
+/// A value of kind `F`, or `None`, with which Foreload chooses the value.
 pub(super) struct Maybe<F>(pub F);
 
 impl<T, F: ValueKind<T>> ValueKind<Option<T>> for Maybe<F> {
@@ -163,7 +158,6 @@ impl<T, F: ValueKind<T>> ValueKind<Option<T>> for Maybe<F> {
     }
 }
 
-/// An integer in a range. The maximum of the integer type is a further limit.
 pub(super) struct WholeNumber {
     from: u64,
     to: u64,
@@ -198,7 +192,6 @@ impl WholeNumber {
     }
 }
 
-/// Implements the kind for each integer type.
 macro_rules! whole_numbers {
     ($($type:ty),*) => { $(
         impl ValueKind<$type> for WholeNumber {
@@ -231,13 +224,10 @@ macro_rules! whole_numbers {
 
 whole_numbers!(u32, u64);
 
-/// A number from 0 to 1.
 pub(super) struct Probability;
 
-/// A number above 0, up to 1.
 pub(super) struct ShareOfOne;
 
-/// Implements kinds of numbers: the accepted range, its description, and the placeholder.
 macro_rules! numbers {
     ($($form:ident: $taken:expr, $may_be:literal, $placeholder:literal;)*) => { $(
         impl ValueKind<f64> for $form {

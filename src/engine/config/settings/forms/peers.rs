@@ -3,7 +3,6 @@
 use super::{ValueKind, is};
 use crate::config::{Peers, UserValue};
 
-/// `"off"`, `"auto"`, or a dict with options.
 pub(in crate::config::settings) struct PeersChoice;
 
 impl ValueKind<Peers> for PeersChoice {
@@ -19,7 +18,7 @@ impl ValueKind<Peers> for PeersChoice {
             let wrong = || format!("has {key}: {value}");
             match (key, value) {
                 (UserValue::Text(key), value) if key == "allgather" && *value != UserValue::Nothing => {
-                    // Python holds and calls the function; Rust only has its text.
+                    // Python keeps and calls the function. Rust only has its text.
                     let UserValue::Other(shown) = value else { return Err(wrong()) };
                     peers.allgather = Some(shown.clone());
                 }

@@ -9,7 +9,7 @@ use data::dataset::FieldKind;
 use pixels::augment::{ImageTransforms, Mixing};
 use serde_json::Value;
 
-/// Returns the value as a document of dicts, lists, strings and numbers; `None` for anything else.
+/// Returns the value as JSON: dicts, lists, strings and numbers; `None` if it contains anything else.
 pub(crate) fn document(given: &UserValue) -> Option<Value> {
     Some(match given {
         UserValue::Nothing => Value::Null,
@@ -56,7 +56,8 @@ impl FieldList {
     }
 }
 
-/// Returns the document of a field that is written as its class with parameters: `{"Mask": {"name": "seg.png"}}`.
+/// Converts a field that is written as its class with parameters, `{"Mask": {"name": "seg.png"}}`, to a dict with its
+/// kind.
 fn of_class(class: &str, parameters: Value) -> Result<Value, String> {
     let mut kinds = FieldKind::NAMES.iter();
     let Some((name, kind)) = kinds.find(|(name, _)| class_name(name) == class) else {
@@ -75,13 +76,12 @@ fn of_class(class: &str, parameters: Value) -> Result<Value, String> {
     Ok(Value::Object(document))
 }
 
-/// Returns the class of `foreload.fields` for a kind of field.
 fn class_name(kind: &str) -> String {
     let (first, rest) = kind.split_at(1);
     first.to_uppercase() + rest
 }
 
-/// Converts a value of a JSON document to the value that Python would pass.
+/// Converts JSON to the value that Python would pass.
 fn given(document: Value) -> UserValue {
     match document {
         Value::Null => UserValue::Nothing,
@@ -130,7 +130,7 @@ impl ValueKind<Vec<FieldOptions>> for FieldList {
     }
 
     fn parse_word(&self, word: &str) -> UserValue {
-        // Brackets mean JSON. A member name that begins with a bracket can be written within JSON.
+        // A bracket begins JSON. Write JSON also for a member whose name begins with a bracket.
         if word.trim_start().starts_with('[') {
             return match json::settings(word) {
                 Ok(document) => given(document),
@@ -141,8 +141,8 @@ impl ValueKind<Vec<FieldOptions>> for FieldList {
     }
 }
 
-/// The transforms of images, as JSON: a list of transforms, views of one image, or either of these for each image field
-/// by name.
+/// The transforms of images, as JSON: a list of transforms, views of one image, or a dict with one of these for each
+/// image field.
 pub(in crate::config::settings) struct TransformList;
 
 impl ValueKind<ImageTransforms> for TransformList {
@@ -158,7 +158,7 @@ impl ValueKind<ImageTransforms> for TransformList {
         UserValue::Other("a list of transforms".into())
     }
 
-    /// The list is checked when it is compiled, where the error can name the transform.
+    /// Checks nothing: the list is checked when it is compiled, where the error can name the transform.
     fn check(&self, _: &ImageTransforms) -> Result<(), String> {
         Ok(())
     }
@@ -180,7 +180,6 @@ impl ValueKind<ImageTransforms> for TransformList {
     }
 }
 
-/// The mixing of images: a list of one transform, as JSON.
 pub(in crate::config::settings) struct MixList;
 
 impl ValueKind<Mixing> for MixList {
@@ -213,7 +212,6 @@ impl ValueKind<Mixing> for MixList {
     }
 }
 
-/// The user's own labels: a file's path, or numbers for each sample.
 pub(in crate::config::settings) struct LabelSource;
 
 impl ValueKind<Labels> for LabelSource {
@@ -221,7 +219,7 @@ impl ValueKind<Labels> for LabelSource {
         if let Some(path) = given.path() {
             return if UserValue::is_usable_path(path) { Ok(Labels::File(path.into())) } else { is(given) };
         }
-        // A flat list of numbers can be checked only when its type is known.
+        // A flat list of numbers is checked later, when the type of its column is known.
         if !matches!(given, UserValue::Wholes(_) | UserValue::Numbers(_)) {
             label_numbers(given)?;
         }

@@ -3,18 +3,17 @@
 use super::{ValueKind, is};
 use crate::config::{CacheChoice, LoaderOptions, SettingsObject, UserValue};
 
-/// Tiers from the fastest to the slowest, each a dict of its members under the name of its class.
+/// The tiers from the fastest to the slowest. Each tier is a dict with the name of its class and a dict of its members.
 pub(in crate::config::settings) struct TierList;
 
 impl TierList {
-    /// Returns the class of a tier and its members.
     fn tier(given: &UserValue) -> Option<(SettingsObject, &[(UserValue, UserValue)])> {
         let UserValue::Map(classes) = given else { return None };
         let [(UserValue::Text(class), UserValue::Map(members))] = &classes[..] else { return None };
         SettingsObject::of_keyword("cache").find(|object| object.class() == class).zip(Some(members))
     }
 
-    /// Returns the user's value, with tiers as Python writes them.
+    /// Returns the user's value with tiers as Python writes them, for messages.
     fn named(given: &UserValue) -> UserValue {
         match (Self::tier(given), given.items()) {
             (Some((object, members)), _) => {
@@ -68,7 +67,6 @@ impl ValueKind<CacheChoice> for TierList {
     }
 
     fn check(&self, _: &CacheChoice) -> Result<(), String> {
-        // Each member has its own check.
         Ok(())
     }
 

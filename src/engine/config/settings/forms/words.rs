@@ -10,7 +10,6 @@ use data::schedule::Shuffling;
 use std::marker::PhantomData;
 use std::path::PathBuf;
 
-/// True or False.
 pub(in crate::config::settings) struct Truth;
 
 impl ValueKind<bool> for Truth {
@@ -46,10 +45,8 @@ impl ValueKind<bool> for Truth {
     }
 }
 
-/// True, False, or the string "blocks".
 pub(in crate::config::settings) struct BoolOrBlocks;
 
-/// The string that means [`Shuffling::Blocks`].
 const BLOCKS: &str = "blocks";
 
 impl ValueKind<Shuffling> for BoolOrBlocks {
@@ -86,7 +83,7 @@ impl ValueKind<Shuffling> for BoolOrBlocks {
     }
 }
 
-/// A name; True, which is stored as the empty name; False or None.
+/// A name, stored as such; True, stored as the empty name; False or None, stored as `None`.
 pub(in crate::config::settings) struct BoolOrName;
 
 impl ValueKind<Option<String>> for BoolOrName {
@@ -124,7 +121,6 @@ impl ValueKind<Option<String>> for BoolOrName {
     }
 }
 
-/// One of the names of a [`NamedValue`] type.
 pub(in crate::config::settings) struct OneOf<C>(PhantomData<C>);
 
 impl<C: NamedValue> OneOf<C> {
@@ -148,8 +144,8 @@ impl<C: NamedValue> ValueKind<C> for OneOf<C> {
         UserValue::Text(value.name().to_owned())
     }
 
-    /// Accepts every value, even one without a name. Users cannot give such a value, but another setting can set it:
-    /// `immutable` does.
+    /// Accepts every value, even one without a name. Users cannot request such a value, but another setting can cause
+    /// it, as `immutable` does.
     fn check(&self, _: &C) -> Result<(), String> {
         Ok(())
     }
@@ -167,7 +163,6 @@ impl<C: NamedValue> ValueKind<C> for OneOf<C> {
     }
 }
 
-/// A number of bytes, or a string with a size and a unit.
 pub(in crate::config::settings) struct ByteCount;
 
 impl ValueKind<u64> for ByteCount {
@@ -204,7 +199,6 @@ impl ValueKind<u64> for ByteCount {
     }
 }
 
-/// The name of a device.
 pub(in crate::config::settings) struct DeviceName;
 
 impl ValueKind<String> for DeviceName {
@@ -232,7 +226,6 @@ impl ValueKind<String> for DeviceName {
     }
 }
 
-/// A string that is not empty.
 pub(in crate::config::settings) struct AnyText;
 
 impl ValueKind<String> for AnyText {
@@ -260,7 +253,6 @@ impl ValueKind<String> for AnyText {
     }
 }
 
-/// A path, which need not exist.
 pub(in crate::config::settings) struct AnyPath;
 
 impl ValueKind<PathBuf> for AnyPath {

@@ -53,7 +53,7 @@ settings! {
 }
 
 impl DirectoryChoice {
-    /// Returns the requested tier, if any.
+    /// Returns the tier that the user requested, if any.
     ///
     /// # Errors
     /// [`Error::Config`] if a path or a size is missing; [`Error::Io`] if the working directory no longer exists.
@@ -73,7 +73,7 @@ impl DirectoryChoice {
             }
             (Some(path), Some(size)) => Ok(Some(TierOptions::Directory {
                 name: TierName::NVME,
-                // The path is made absolute now, because the working directory may change before the cache is opened.
+                // Make the path absolute now, because the working directory may change before the cache is opened.
                 path: std::path::absolute(path).map_err(|error| Error::io("resolve", path, error))?,
                 size,
                 form: self.form,

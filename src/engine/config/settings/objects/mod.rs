@@ -57,30 +57,21 @@ impl CacheChoice {
         Self { directory, ..Default::default() }
     }
 
-    /// Returns the requested tiers, from the fastest to the slowest.
-    ///
-    /// # Errors
-    /// Fails if a tier lacks a required member.
     pub(in crate::config) fn tiers(&self) -> Result<Vec<TierOptions>> {
         Ok([self.ram.tier(), self.directory.tier()?].into_iter().flatten().collect())
     }
 }
 
-/// The members of an object, and its documentation.
+/// One settings object: its members, and the texts of its documentation.
 struct ObjectRow {
-    /// Loader keyword that takes the object.
     keyword: &'static str,
-    /// Whether a dict without a class name means this object and not another object of the same keyword.
+    /// Whether a dict without a class name means this object, if the keyword accepts several kinds of objects.
     is_usual: bool,
     /// Number of members that are required and can be passed by position, in their order.
     positional: usize,
-    /// Table with the object's members.
     members: &'static [Setting],
-    /// Summary, in one line.
     summary: &'static str,
-    /// Paragraph below the summary.
     story: &'static str,
-    /// Example of the keyword with the object.
     example: &'static str,
 }
 
@@ -93,7 +84,7 @@ macro_rules! define {
         }
 
         impl SettingsObject {
-            /// All objects.
+            /// All settings objects.
             pub const ALL: [Self; [$(stringify!($class)),+].len()] = [$(Self::$class),+];
 
             /// Returns the name of the object's class in Python.
@@ -119,7 +110,7 @@ impl SettingsObject {
         self.row().keyword
     }
 
-    /// Returns the prefix of the object's members in messages: `cache` in `cache.size`, `Ram` in `Ram.size`.
+    /// Returns the text before the object's members in messages: `cache` in `cache.size`, `Ram` in `Ram.size`.
     pub fn path(self) -> &'static str {
         if self.row().is_usual { self.keyword() } else { self.class() }
     }
@@ -167,7 +158,6 @@ impl SettingsObject {
         self.row().story
     }
 
-    /// Returns an example of the keyword with the object.
     pub(super) fn example(self) -> &'static str {
         self.row().example
     }

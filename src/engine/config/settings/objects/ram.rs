@@ -35,7 +35,6 @@ settings! {
 }
 
 impl RamChoice {
-    /// Returns the requested tier, if any.
     pub(super) fn tier(&self) -> Option<TierOptions> {
         self.size.map(|size| TierOptions::Ram { name: TierName::RAM, size, form: self.form })
     }

@@ -14,6 +14,6 @@ pub(super) static ROW: ObjectRow = ObjectRow {
     example: "resources=foreload.Resources(threads=8, memory=\"4GB\")",
 };
 
-/// Description of accepted values of `resources`.
+/// Description of the accepted values of `resources`.
 pub const RESOURCES_MAY_BE: &str =
     "a foreload.Resources(threads=..., memory=..., ...), a dict of its arguments, or None";

@@ -11,7 +11,6 @@ fn nobody_waits_for_ever() {
         let mut scene = Scene::new(SharingPolicy::Leave, 1);
         let mut there: BTreeMap<ConsumerId, (BatchPosition, bool, Instant)> = BTreeMap::new();
         let mut making: Option<(u64, Instant)> = None;
-        // Consecutive batches were read ahead; other batches were read when they were made.
         let (mut run, mut latest) = (scene.start, None);
         let mut holds: BTreeMap<BatchPosition, Instant> = BTreeMap::new();
         for number in 0..100u64 {
@@ -39,7 +38,7 @@ fn nobody_waits_for_ever() {
                     }
                 }
             }
-            // Sometimes all pending requests are answered first, sometimes new ones come first.
+            // With `patient`, all pending requests are answered before new requests come.
             let patient = random.below(3) == 0;
             for _ in 0..if patient { 400 } else { 1 } {
                 scene.now += random.below(20);

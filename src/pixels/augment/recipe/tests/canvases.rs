@@ -15,7 +15,7 @@ fn stream(case: u64) -> RandomStream {
     RandomKey::new(b"canvas", 1, 0, Use::Augment).stream(case)
 }
 
-/// Makes a whole image of noise. Its chroma planes have one sample for each `step` × `step` pixels.
+/// `step` is the chroma subsampling along both axes.
 fn noise(random: &mut RandomStream, color: ColorModel, step: u32) -> Planes {
     let mut plane = |step: u32| {
         let (width, height) = (SIZE.0.div_ceil(step), SIZE.1.div_ceil(step));
@@ -28,7 +28,6 @@ fn noise(random: &mut RandomStream, color: ColorModel, step: u32) -> Planes {
     Planes { image_width: SIZE.0, image_height: SIZE.1, color, planes }
 }
 
-/// Renders the images of all views, after painting the planes as the views need them.
 fn rendered(recipe: &Recipe, planes: &Planes, drawn: &DrawnViews) -> Vec<Vec<u8>> {
     let mut planes = planes.clone();
     CanvasPainter::new(Level::detect()).paint(&mut planes, drawn);
@@ -42,7 +41,7 @@ fn rendered(recipe: &Recipe, planes: &Planes, drawn: &DrawnViews) -> Vec<Vec<u8>
     recipe.views().iter().zip(drawn.views()).enumerate().map(render).collect()
 }
 
-/// Paints the whole canvas of an image, with its R, G and B.
+/// Returns the expected canvas: the padded image, painted pixel by pixel in RGB.
 fn painted(image: &Planes, canvas: &PaddedCanvas, view: &View) -> Planes {
     let (width, height) = (view.x.length, view.y.length);
     let mut all = Planes::default();
@@ -57,7 +56,7 @@ fn painted(image: &Planes, canvas: &PaddedCanvas, view: &View) -> Planes {
     all
 }
 
-/// Returns a copy of one region of an image and of no other pixels, as a decoder would return it.
+/// Returns a copy of one region of an image, as a decoder would return it.
 fn decoded(image: &Planes, region: Region) -> Planes {
     let mut planes = Planes::default();
     planes.shape_rgb(region);
@@ -111,7 +110,8 @@ fn a_canvas_is_resized_as_a_padded_image_is() {
     assert!(zoomed > 250, "{zoomed}");
 }
 
-/// If one view has a canvas, all views have a canvas, and they show exactly the pixels that libjpeg makes.
+/// If one view pads the image onto a canvas, all views have a canvas. A view without padding has the same pixels as in
+/// a recipe of its own.
 #[test]
 fn views_share_one_sheet() {
     let crop = r#"{"RandomResizedCrop": {"size": [17, 19]}}"#;
@@ -139,14 +139,14 @@ fn views_share_one_sheet() {
     }
 }
 
-/// The canvas is 300 times as large as the image. Only the part that is resized together with the image takes memory.
+/// The padded canvas is more than 16000 pixels wide, but only pixels close to the image take memory.
 #[test]
 fn far_padding_takes_no_memory() {
     let text = r#"[{"Pad": {"padding": 8000}}, {"Resize": {"size": [160, 160]}}]"#;
     let recipe = recipe(text);
     let drawn = recipe.draw(&recipe.keys(0, 0), 0, 0, SIZE).unwrap();
     let (region, _) = drawn.canvas().unwrap();
-    // Each resized pixel is computed from about 200 pixels on both sides.
+    // The resize needs at most 205 padding pixels on each side of the image.
     assert!(region.width <= 61 + 410 && region.height <= 43 + 410, "{region:?}");
     let error = |text: &str| {
         let recipe = self::recipe(text);
@@ -159,7 +159,7 @@ fn far_padding_takes_no_memory() {
     assert!(error(tiny).contains("pixels before the resize, more than"), "{}", error(tiny));
 }
 
-/// A CenterCrop larger than the image pads it with black before a resize, too.
+/// A CenterCrop that is larger than the image pads the image with black, even if a resize follows.
 #[test]
 fn a_small_image_is_padded_before_the_resize() {
     let recipe = recipe(r#"[{"CenterCrop": {"size": 32}}, {"Resize": {"size": [8, 8]}}]"#);
@@ -171,8 +171,8 @@ fn a_small_image_is_padded_before_the_resize() {
     assert!(recipe.may_pad_before_resize() && recipe.padding_before_resize().is_none());
 }
 
-/// A crop that is chosen by boxes uses the places of the boxes on the canvas. Boxes that the crop drops remain as
-/// zeros.
+/// RandomIoUCrop uses the positions of the boxes on the padded canvas. Boxes that the crop drops become zeros and keep
+/// their rows.
 #[test]
 fn a_crop_by_boxes_sees_them_on_the_canvas() {
     let text = r#"[{"RandomHorizontalFlip": {"p": 1}}, {"RandomZoomOut": {"side_range": [3, 3], "p": 1}},
@@ -196,7 +196,7 @@ fn a_crop_by_boxes_sees_them_on_the_canvas() {
         assert!(seen.dropped.contains(&false));
     }
     assert!(kept[0] > 60 && kept[1] > 10 && kept[2] == 0, "{kept:?}");
-    // Without boxes nothing is cropped.
+    // Without boxes, RandomIoUCrop leaves the image whole.
     let whole = drawn(&recipe, 0, SIZE);
     assert_eq!((whole.view.x.length, whole.dropped.len()), (183, 0));
 }

@@ -1,4 +1,4 @@
-//! Tests of transforms that draw a size: the size's distribution, and how it folds into the view.
+//! Tests of transforms that draw a size: the distribution of the size, and how it becomes part of the view.
 
 use super::{drawn, fixed_size, recipe};
 
@@ -17,7 +17,6 @@ fn a_random_size_and_a_crop_of_it_is_one_view() {
         assert_eq!((view.x.length, view.y.length), (60, 45));
         assert_eq!(view.x.resized, view.y.resized * 60 / 45);
         seen[view.y.resized as usize - 20] += 1;
-        // A smaller image is padded by the missing pixels on both sides.
         let room = view.x.resized as i32 - 48;
         assert!((room.min(0)..=room.max(0)).contains(&view.x.offset), "{view:?}");
     }
@@ -27,7 +26,7 @@ fn a_random_size_and_a_crop_of_it_is_one_view() {
     assert!(chi_squared < 122.0, "{chi_squared}: {seen:?}");
 }
 
-/// A Kolmogorov-Smirnov test checks that the multiple is uniform.
+/// A Kolmogorov-Smirnov test checks that ScaleJitter draws a uniform factor.
 #[test]
 fn jitter_is_uniform_between_its_bounds() {
     const N: u64 = 100_000;
@@ -76,7 +75,6 @@ fn zooming_out_adds_pixels_on_all_sides() {
     }
 }
 
-/// A list that ends with a size drawn at random has no fixed size.
 #[test]
 fn a_drawn_size_is_no_fixed_size() {
     let size = |text: &str| fixed_size(&recipe(text));
@@ -90,7 +88,8 @@ fn one_of_the_lengths_is_drawn() {
     let mut seen = [0u32; 2];
     for sample in 0..3000 {
         let drawn = drawn(&recipe, sample, (80, 40));
-        // With a shorter side of 30 or 40, the longer side would be too long, so both give the same size.
+        // If the shorter side became 40, the longer side would exceed 60 and be reduced to it, so lengths of 30 and 40
+        // give the same size.
         let of = [(40, 20), (60, 30)].iter().position(|&size| size == (drawn.width, drawn.height));
         seen[of.unwrap_or_else(|| panic!("{}×{}", drawn.width, drawn.height))] += 1;
     }

@@ -75,10 +75,8 @@ transform! {
     }
 }
 
-/// The valid factors of brightness, contrast and saturation, as an error message states them.
 const FACTORS: &str = "a number of at least 0, or two with 0 <= low <= high";
 
-/// The valid rotations of the hue, as an error message states them.
 const TURNS: &str = "a number from 0 to 0.5, or two with -0.5 <= low <= high <= 0.5";
 
 impl ColorJitter {
@@ -120,7 +118,7 @@ impl PixelTransform for ColorJitter {
     fn is_random(&self) -> bool {
         let ranges = self.ranges();
         let mut changing = ranges.iter().flatten();
-        // The order of several changes is random.
+        // The order of two or more changes is random, even if all their factors are fixed.
         changing.clone().count() > 1 || changing.any(|[low, high]| low < high)
     }
 
@@ -137,7 +135,6 @@ impl PixelTransform for ColorJitter {
     }
 }
 
-/// Functions that make the operations on brightness, contrast, saturation and hue from a factor.
 const ADJUSTMENTS: [fn(f64) -> PixelOp; 4] = [
     |brightness_factor| PixelOp::AdjustBrightness { brightness_factor },
     |contrast_factor| PixelOp::AdjustContrast { contrast_factor },

@@ -65,7 +65,7 @@ impl PixelTransform for RandomChoice {
             left -= weight;
             left < 0.0
         });
-        // If rounding errors leave no choice, the last transform with a weight is chosen.
+        // If rounding errors leave no choice, the last transform with a positive weight is chosen.
         let last = || weights.iter().rposition(|weight| *weight > 0.0).unwrap_or(0);
         draw.child(chosen.unwrap_or_else(last))
     }
@@ -95,7 +95,6 @@ impl PixelTransform for RandomOrder {
     }
 }
 
-/// Checks the parameters of each transform inside of `container`.
 fn check_within(container: &'static str, transforms: &[Transform]) -> Result<(), BadParameter> {
     let all = transforms.len();
     for (number, transform) in transforms.iter().enumerate() {
@@ -116,7 +115,6 @@ fn check_within(container: &'static str, transforms: &[Transform]) -> Result<(),
     Ok(())
 }
 
-/// Checks that each of `transforms` may be at the place of their container.
 pub(super) fn check_children_places(transforms: &[Transform], place: PixelPlace) -> Result<(), String> {
     let pixels = transforms.iter().filter_map(|transform| Some((transform.name(), transform.pixels()?)));
     for (name, transform) in pixels {

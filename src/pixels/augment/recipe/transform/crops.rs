@@ -71,7 +71,7 @@ transform! {
 }
 
 impl RandomCrop {
-    /// Returns the pixels that are added at the left, top, right and bottom of an image of any size.
+    /// Returns the padding at the left, top, right and bottom, in pixels.
     fn margins(&self) -> [u32; 4] {
         self.padding.map_or([0; 4], Margins::sides)
     }

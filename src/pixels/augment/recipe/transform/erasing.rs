@@ -33,15 +33,13 @@ transform! {
     }
 }
 
-/// The new values, on the scale that values have at the transform's place in the list.
+/// The values that are written into the rectangle, on the value scale of the transform's place in the list (0 to 255
+/// before `ToDtype`).
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "must be one number, three numbers, \"random\", \"pixel\" or \"color\"")]
 enum ErasingValue {
-    /// One value for all channels.
     One(f64),
-    /// One value for each channel.
     Three([f64; 3]),
-    /// Standard normal numbers.
     Noise(ErasingNoise),
 }
 
@@ -109,7 +107,6 @@ impl PixelTransform for RandomErasing {
 }
 
 impl ErasingValue {
-    /// Returns the values of R, G and B; `None` for noise.
     fn channels(self) -> Option<[f64; 3]> {
         match self {
             Self::One(value) => Some([value; 3]),
@@ -133,7 +130,6 @@ impl RandomErasing {
         (rows < height && columns < width).then_some((rows, columns))
     }
 
-    /// Draws the noise to write; `None` for fixed values.
     fn noise(&self, draw: &mut PixelDraw<'_>) -> Option<ErasureValues> {
         match self.value {
             ErasingValue::Noise(ErasingNoise::Values) => {
@@ -147,7 +143,8 @@ impl RandomErasing {
         }
     }
 
-    /// Adds the rectangle to the draw: as an operation on grey levels, or as values of the finished image.
+    /// Adds the erasure of a rectangle: before `ToDtype` as an operation on grey levels, after it as values of the
+    /// finished image.
     fn erase(&self, draw: &mut PixelDraw<'_>, rectangle: Rectangle, noise: Option<ErasureValues>) {
         if rectangle.h == 0 || rectangle.w == 0 {
             return;

@@ -18,13 +18,11 @@ transform! {
     }
 }
 
-/// The size of a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "must be an odd number of pixels, or two (along x and y)")]
 enum KernelSize {
-    /// The same along x and y.
     One(u32),
-    /// Along x, and along y.
+    /// The sizes along x and along y.
     Both([u32; 2]),
 }
 

@@ -1,5 +1,6 @@
-//! Transforms that mirror at random. They commute with most other transforms of geometry. After transforms that treat
-//! left and right, or top and bottom, differently, they are operations on pixels.
+//! Transforms that mirror at random. Mirroring can be exchanged with most other transforms of geometry, so it is part
+//! of the view. After transforms that treat left and right, or top and bottom, differently, it is an operation on
+//! pixels.
 
 use super::table::transform;
 use super::values::{BadParameter, check_probability};

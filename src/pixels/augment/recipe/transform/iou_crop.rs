@@ -37,7 +37,6 @@ transform! {
     }
 }
 
-/// A suitable crop for the boxes of an image.
 #[derive(Debug, Clone, PartialEq)]
 struct IouCrop {
     /// Left, top, width and height.
@@ -120,7 +119,7 @@ impl RandomIoUCrop {
         None
     }
 
-    /// Tries a part of an image. Returns `None` if its aspect ratio is out of bounds, or if it has no pixel.
+    /// Draws a crop. Returns `None` if its aspect ratio is out of bounds, or if it has no pixel.
     fn try_part(
         &self,
         stream: &mut RandomStream,
@@ -142,13 +141,11 @@ impl RandomIoUCrop {
     }
 }
 
-/// Returns whether the centre of a box is inside of a part of the image.
 fn has_centre_of([left, top, width, height]: [u32; 4], [x1, y1, x2, y2]: &[f32; 4]) -> bool {
     let inside = |at: f32, first: u32, n: u32| (first as f32) < at && at < (first + n) as f32;
     inside(0.5 * (x1 + x2), left, width) && inside(0.5 * (y1 + y2), top, height)
 }
 
-/// Returns the intersection over union of a part of the image and a box.
 fn overlap([left, top, width, height]: [u32; 4], of: &[f32; 4]) -> f64 {
     let [x1, y1, x2, y2] = of.map(f64::from);
     let [x, y, w, h] = [left, top, width, height].map(f64::from);
@@ -205,7 +202,7 @@ mod tests {
             assert_eq!(never.draw(&mut stream(1), SIZE, boxes), None, "{boxes:?}");
         }
         let any = crop(r#"{"sampler_options": [0.0]}"#);
-        // A side of a crop of this image becomes 0, and torchvision would divide by it.
+        // Crops of this image are 0 pixels high, and torchvision would divide by that height.
         assert_eq!(
             any.draw(&mut stream(1), ImageSize { width: 9, height: 1 }, &[[2.0, 0.0, 7.0, 1.0]]),
             None

@@ -4,8 +4,9 @@
 //! file of its kind. The table reads the JSON of lists. `foreload.transforms` makes its classes from the table at
 //! import; only the checks of types are in Python.
 //!
-//! There are three kinds. A [`GeometryTransform`] folds, with the others of the list, into one view. A
-//! [`PixelTransform`] draws operations. The remaining transforms set the type of the result.
+//! There are three kinds. The [`GeometryTransform`]s of a list are combined into one view: a crop with a resize and
+//! flips. A [`PixelTransform`] draws operations on the pixels of the view. The remaining transforms set the type of the
+//! result.
 
 mod colours;
 mod containers;
@@ -57,17 +58,16 @@ pub const CROP_SCALE: (f64, f64) = (0.08, 1.0);
 /// The default bounds of a random crop's width / height.
 pub const CROP_RATIO: (f64, f64) = (3.0 / 4.0, 4.0 / 3.0);
 
-/// A transform of geometry. All transforms of geometry in a list fold into one view.
+/// A transform of geometry, for example a crop or a resize. All transforms of geometry in a list are combined into one
+/// view: a crop with a resize and flips.
 pub(in crate::augment::recipe) trait GeometryTransform {
-    /// Checks the parameters of this transform alone.
     fn check(&self) -> Result<(), BadParameter>;
 
-    /// Returns whether the transform draws random numbers.
     fn is_random(&self) -> bool {
         true
     }
 
-    /// Returns the grey levels of pixels that the transform adds.
+    /// Returns the colour (R, G, B) of the pixels that the transform adds around an image.
     fn fill(&self) -> [u8; 3] {
         [0; 3]
     }
@@ -75,20 +75,20 @@ pub(in crate::augment::recipe) trait GeometryTransform {
     /// Adds the transform to the geometry of a list.
     ///
     /// # Errors
-    /// The reason why it cannot follow the transforms before it, and what to do. The message continues the transform's
-    /// name.
+    /// The reason why the transform cannot follow the transforms before it, and what to do. The caller puts the
+    /// transform's name in front of the message.
     fn add_to(&self, list: &mut GeometryBuilder) -> Result<(), String>;
 
     /// Applies the transform to one image, with random numbers in the order in which torchvision draws them.
     ///
     /// # Errors
-    /// The reason why it cannot be applied to an image of that size. The message continues the transform's name.
+    /// The reason why the transform cannot be applied to an image of that size. The caller puts the transform's name in
+    /// front of the message.
     fn apply(&self, draw: &mut GeometryDraw<'_>) -> Result<(), String>;
 }
 
 /// A transform that changes pixels after the geometry.
 pub(in crate::augment::recipe) trait PixelTransform {
-    /// Checks the parameters of this transform alone.
     fn check(&self) -> Result<(), BadParameter> {
         Ok(())
     }
@@ -96,7 +96,7 @@ pub(in crate::augment::recipe) trait PixelTransform {
     /// Checks that the transform may be at this place of a list.
     ///
     /// # Errors
-    /// What is wrong and what to do. The message continues the transform's name.
+    /// What is wrong and what to do. The caller puts the transform's name in front of the message.
     fn check_place(&self, place: PixelPlace) -> Result<(), String> {
         match self.children() {
             Some(children) => check_children_places(children, place),
@@ -105,7 +105,6 @@ pub(in crate::augment::recipe) trait PixelTransform {
         }
     }
 
-    /// Returns whether the transform draws random numbers.
     fn is_random(&self) -> bool {
         true
     }
@@ -115,7 +114,8 @@ pub(in crate::augment::recipe) trait PixelTransform {
         None
     }
 
-    /// Returns the largest number of chains of operations that an AugMix mixes; 0 without AugMix.
+    /// Returns how many chains of operations the widest AugMix among this transform and its children mixes; 0 without
+    /// AugMix.
     fn max_chains(&self) -> usize {
         self.children().unwrap_or_default().iter().map(Transform::max_chains).max().unwrap_or(0)
     }
@@ -123,11 +123,12 @@ pub(in crate::augment::recipe) trait PixelTransform {
     /// Draws the transform's operations on one image, with random numbers in the order in which torchvision draws them.
     ///
     /// # Errors
-    /// The reason why it cannot be applied to an image of that size. The message continues the transform's name.
+    /// The reason why the transform cannot be applied to an image of that size. The caller puts the transform's name in
+    /// front of the message.
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String>;
 }
 
-/// A place in a list, after the list's geometry.
+/// A place in a list of transforms, after the list's geometry.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::augment::recipe) struct PixelPlace {
     /// Whether values are floats at this place, not grey levels.
@@ -184,7 +185,6 @@ macro_rules! kinds {
                 }
             }
 
-            /// Returns the transform as a transform of geometry; `None` for all others.
             pub(in crate::augment::recipe) fn geometry(&self) -> Option<&dyn GeometryTransform> {
                 match self {
                     $(Self::$geometry(transform) => Some(transform),)+
@@ -192,7 +192,6 @@ macro_rules! kinds {
                 }
             }
 
-            /// Returns the transform as a transform that changes pixels; `None` for geometry and the element type.
             pub(in crate::augment::recipe) fn pixels(&self) -> Option<&dyn PixelTransform> {
                 match self {
                     $(Self::$independent(transform) => Some(transform),)+
@@ -239,33 +238,27 @@ kinds! {
 }
 
 impl Transform {
-    /// Returns whether the transform draws random numbers.
     pub(super) fn is_random(&self) -> bool {
         self.geometry().is_some_and(GeometryTransform::is_random)
             || self.pixels().is_some_and(PixelTransform::is_random)
     }
 
-    /// Returns whether the transform changes pixels after the geometry, by operations that it draws.
     pub(super) fn changes_pixels(&self) -> bool {
         self.pixels().is_some()
     }
 
-    /// Returns whether the transform mirrors. Mirroring can be done in the geometry or after it.
     pub(super) fn mirrors(&self) -> bool {
         matches!(self, Self::RandomHorizontalFlip(_) | Self::RandomVerticalFlip(_))
     }
 
-    /// Returns whether the transform uses the boxes of a sample to choose its crop.
     pub(super) fn chooses_by_boxes(&self) -> bool {
         matches!(self, Self::RandomIoUCrop(_))
     }
 
-    /// Returns the transforms inside of a container; none for other transforms.
     pub(super) fn children(&self) -> &[Transform] {
         self.pixels().and_then(PixelTransform::children).unwrap_or_default()
     }
 
-    /// Returns the largest number of chains of operations that an AugMix mixes; 0 without AugMix.
     pub(super) fn max_chains(&self) -> usize {
         self.pixels().map_or(0, PixelTransform::max_chains)
     }

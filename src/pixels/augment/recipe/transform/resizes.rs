@@ -54,7 +54,6 @@ transform! {
 }
 
 impl WholeResize {
-    /// Returns the size to which an image of `size` is resized.
     fn after(&self, size: ImageSize) -> ImageSize {
         match self.size {
             Some(both @ SizeParameter::Both(_)) => both.square(),

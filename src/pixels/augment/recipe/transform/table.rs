@@ -11,21 +11,18 @@ use base::text::wrapped;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
-/// A row of the table: a transform as Python shows it.
+/// A transform as Python shows it: the name, base class, docstring and parameters of a class.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct TransformRow {
     /// The name of the Python class, which is torchvision's.
     name: &'static str,
     base: &'static str,
     doc: String,
-    /// The parameters in their order.
     parameters: Vec<TransformParameter>,
 }
 
-/// A parameter of a transform.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct TransformParameter {
-    /// The parameter's name.
     name: &'static str,
     /// The default; `None` if the parameter must be given.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,14 +36,12 @@ pub(crate) struct TransformParameter {
 /// The values that a parameter takes, and how Python checks them.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ParameterKind {
-    /// The type, for type checkers.
     annotation: String,
     /// The function of `python/foreload/transforms/_checks.py` that checks a value and converts it to its usual form.
     check: &'static str,
-    /// The argument with which that function is created: what the parameter must be, as the function's error message
-    /// states it.
+    /// The argument of that check function: what the parameter must be, as its error message states it.
     must: Option<String>,
-    /// Whether None is one of the values.
+    /// Whether the parameter can be None.
     optional: bool,
 }
 
@@ -55,7 +50,6 @@ impl ParameterKind {
         Self { annotation: annotation.into(), check, must: None, optional: false }
     }
 
-    /// Creates the kind of a type whose values have names.
     pub(crate) fn names<T: NamedValue>(annotation: &str) -> Self {
         let names: Vec<_> = T::NAMES.iter().map(|(name, _)| *name).collect();
         Self::new(annotation, "one_of").must(&names.join(", "))
@@ -73,20 +67,16 @@ impl ParameterKind {
         self
     }
 
-    /// Replaces the type that type checkers see.
     pub(crate) fn typed(mut self, annotation: &str) -> Self {
         self.annotation = annotation.into();
         self
     }
 }
 
-/// The type of a parameter of a transform.
 pub(crate) trait ParameterType {
-    /// Returns the values that parameters of this type take.
     fn kind() -> ParameterKind;
 }
 
-/// Implements [`ParameterType`] for some types.
 macro_rules! parameter_types {
     ($($type:ty: $kind:expr;)+) => {$(
         impl $crate::augment::recipe::table::ParameterType for $type {
@@ -124,13 +114,12 @@ impl<T: ParameterType> ParameterType for Option<T> {
 
 /// A type that [`transform!`] defines.
 pub(crate) trait TableTransform {
-    /// The lines of the type's comment.
+    /// The lines of the type's doc comment, which become the Python docstring.
     const LINES: &'static [&'static str];
 
     /// The class of `python/foreload/transforms/_base.py` from which the Python class is derived.
     const BASE: &'static str;
 
-    /// The parameters in their order.
     fn parameters() -> Vec<TransformParameter>;
 }
 
@@ -185,7 +174,7 @@ macro_rules! transform {
 
 pub(crate) use transform;
 
-/// Returns the given parameters of a transform, and the defaults of parameters that are not given.
+/// Returns a transform's parameters as JSON: the given parameters, and the defaults of the others.
 pub(crate) fn with_defaults<'de, T: TableTransform, D: Deserializer<'de>>(
     given: D,
 ) -> Result<Value, D::Error> {
@@ -212,11 +201,10 @@ impl TransformParameter {
     }
 }
 
-/// The width of a docstring's lines, which the stub indents.
+/// The maximum width of a docstring's line, before the stub indents the line.
 const WIDTH: usize = 116;
 
 impl TransformRow {
-    /// Creates the row of a type; `name` is the name of its class.
     pub(crate) fn of<T: TableTransform>(name: &'static str) -> Self {
         let parameters = T::parameters();
         let mut lines: Vec<String> = Vec::new();
@@ -233,7 +221,7 @@ impl TransformRow {
         Self { name, base: T::BASE, doc: lines.join("\n").trim_end().to_owned(), parameters }
     }
 
-    /// Returns the class as Python's type checkers and editors read it.
+    /// Formats the class for the stub file, which type checkers and editors read.
     fn stub(&self) -> String {
         let by_name = if self.base == "Mix" { ", kw_only=True" } else { "" };
         let mut stub = format!("@dataclass(frozen=True{by_name})\nclass {}({}):\n", self.name, self.base);

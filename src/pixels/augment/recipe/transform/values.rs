@@ -27,7 +27,6 @@ pub enum SizeParameter {
 }
 
 impl SizeParameter {
-    /// Returns the size; one number means a square.
     pub(super) fn square(self) -> ImageSize {
         match self {
             Self::One(side) => ImageSize { width: side, height: side },
@@ -41,18 +40,15 @@ impl SizeParameter {
     }
 }
 
-/// One length in pixels, or a list of lengths from which one is drawn.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "must be a number of pixels, or a list of such numbers")]
 pub(super) enum Lengths {
-    /// The only length.
     One(u32),
     /// All lengths are equally likely.
     Several(Vec<u32>),
 }
 
 impl Lengths {
-    /// Returns all lengths.
     pub(super) fn list(&self) -> &[u32] {
         match self {
             Self::One(length) => std::slice::from_ref(length),
@@ -76,7 +72,6 @@ impl Lengths {
                                right, bottom)"
 )]
 pub(super) enum Margins {
-    /// The same number on every side.
     All(u32),
     /// The number at the left and the right, then at the top and the bottom.
     Two([u32; 2]),
@@ -85,7 +80,6 @@ pub(super) enum Margins {
 }
 
 impl Margins {
-    /// Returns the numbers at the left, top, right and bottom.
     pub(super) fn sides(self) -> [u32; 4] {
         match self {
             Self::All(n) => [n; 4],
@@ -106,14 +100,11 @@ impl Margins {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "must be one or three grey levels from 0 to 255")]
 pub(super) enum FillLevels {
-    /// The level of all channels.
     One(u8),
-    /// The levels of R, G and B.
     Three([u8; 3]),
 }
 
 impl FillLevels {
-    /// Returns the levels of R, G and B.
     pub(super) fn channels(self) -> [u8; 3] {
         match self {
             Self::One(level) => [level; 3],
@@ -126,9 +117,9 @@ impl FillLevels {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "must be a number, or two: the least and the largest")]
 pub(super) enum NumberOrBounds {
-    /// A fixed number, or the largest distance from the number that changes nothing, depending on the transform.
+    /// One number. Depending on the transform, it is a fixed value, or the maximum distance from the value that changes
+    /// nothing.
     One(f64),
-    /// The lower and the upper bound.
     Both([f64; 2]),
 }
 
@@ -154,14 +145,11 @@ impl NumberOrBounds {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "must be one or three numbers from 0 to 255, or None")]
 pub(super) enum FillValues {
-    /// The value of all channels.
     One(f64),
-    /// The values of R, G and B.
     Three([f64; 3]),
 }
 
 impl FillValues {
-    /// Returns the values of R, G and B.
     pub(super) fn channels(self) -> [f64; 3] {
         match self {
             Self::One(value) => [value; 3],
@@ -192,7 +180,6 @@ impl BadParameter {
     }
 }
 
-/// Checks that a side can have this length.
 pub(super) fn check_length(parameter: &'static str, length: u32) -> Result<(), BadParameter> {
     match length {
         0 => Err(BadParameter::new(parameter, "is 0, must be at least 1")),
@@ -214,12 +201,10 @@ pub(super) fn bounds(
     Err(BadParameter::new(parameter, message))
 }
 
-/// Checks that a number is a probability.
 pub(super) fn check_probability(parameter: &'static str, p: f64) -> Result<(), BadParameter> {
     check_range(parameter, p, 0.0, 1.0, "a probability")
 }
 
-/// Checks that a number is between `low` and `high`. `what` describes a valid number.
 pub(super) fn check_range(
     parameter: &'static str,
     value: f64,
@@ -233,7 +218,6 @@ pub(super) fn check_range(
     Err(BadParameter::new(parameter, format!("is {value}, must be {what}")))
 }
 
-/// Checks that two numbers are in order and between `low` and `high`. `what` describes valid numbers.
 pub(super) fn check_bounds(
     parameter: &'static str,
     [least, largest]: [f64; 2],
@@ -247,7 +231,8 @@ pub(super) fn check_bounds(
     Err(BadParameter::new(parameter, format!("is ({least}, {largest}), must be {what}")))
 }
 
-/// Checks a choice among this number of transforms, with these weights if any are given.
+/// Checks the parameters of a random choice: that there are transforms, and one valid weight for each of them if
+/// weights are given.
 pub(crate) fn check_choice(transforms: usize, weights: Option<&[f64]>) -> Result<(), BadParameter> {
     if transforms == 0 {
         return Err(BadParameter::new("transforms", "is empty, must have at least one transform"));

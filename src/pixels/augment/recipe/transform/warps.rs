@@ -56,7 +56,6 @@ transform! {
 enum ShearAngles {
     /// The largest angle along x, in either direction.
     One(f64),
-    /// The least and the largest angle along x.
     Two([f64; 2]),
     /// The least and the largest angle along x, then the least and the largest angle along y.
     Four([f64; 4]),
@@ -66,7 +65,6 @@ parameter_types! {
     ShearAngles: ParameterKind::new("float | Sequence[float]", "shear");
 }
 
-/// Checks the filter of a warp, and its fill outside of the image.
 pub(super) fn check_sampling(interpolation: Filter, fill: Option<FillValues>) -> Result<(), BadParameter> {
     if !matches!(interpolation, Filter::Nearest | Filter::Bilinear | Filter::Bicubic) {
         let message = format!("is {:?}, must be one of nearest, bilinear, bicubic", interpolation.name());
@@ -75,7 +73,6 @@ pub(super) fn check_sampling(interpolation: Filter, fill: Option<FillValues>) ->
     fill.map_or(Ok(()), FillValues::check)
 }
 
-/// Returns how a warp about `center` samples pixels.
 pub(super) fn sampling(
     interpolation: Filter,
     fill: Option<FillValues>,
@@ -84,7 +81,6 @@ pub(super) fn sampling(
     WarpSampling { interpolation, fill: fill.map(FillValues::channels), center }
 }
 
-/// Checks angles that are given as one or two numbers.
 fn check_angles(parameter: &'static str, angles: NumberOrBounds) -> Result<(), BadParameter> {
     let what = "a number of degrees of at least 0, or two with low <= high";
     match angles {
@@ -120,7 +116,7 @@ impl PixelTransform for RandomRotation {
 }
 
 impl ShearAngles {
-    /// Returns the bounds along x. If the image is also sheared along y, returns the bounds along y, too.
+    /// Returns the bounds along x and, if the image is also sheared along y, the bounds along y.
     fn along(self) -> (NumberOrBounds, Option<NumberOrBounds>) {
         match self {
             Self::One(far) => (NumberOrBounds::One(far), None),

@@ -42,7 +42,6 @@ pub(super) fn sequential(
     Ok(())
 }
 
-/// Reads the first bits of a DC coefficient.
 pub(super) fn dc_first(
     source: &mut ScanSource,
     codes: &HuffmanCode,
@@ -57,7 +56,6 @@ pub(super) fn dc_first(
     Ok(())
 }
 
-/// Reads one further bit of a DC coefficient.
 pub(super) fn dc_refine(source: &mut ScanSource, low: u8, block: &mut ZigzagBlock) -> Result<(), Stop> {
     if source.take(1)? == 1 {
         block[0] |= 1 << low;
@@ -65,13 +63,12 @@ pub(super) fn dc_refine(source: &mut ScanSource, low: u8, block: &mut ZigzagBloc
     Ok(())
 }
 
-/// Reads how many blocks an end-of-band symbol covers, including the current block.
 fn ended_blocks(source: &mut ScanSource, run: usize) -> Result<u32, Stop> {
     Ok((1 << run) + source.take(run as u32)?)
 }
 
-/// Reads the first bits of a block's AC coefficients. `eob_run` is the number of following blocks that have no AC
-/// coefficients in this scan.
+/// Reads a block of a first AC scan, which codes the high bits of coefficients. `eob_run` is the number of following
+/// blocks that have no AC coefficients in this scan.
 pub(super) fn ac_first(
     source: &mut ScanSource,
     codes: &HuffmanCode,
@@ -101,7 +98,8 @@ pub(super) fn ac_first(
     Ok(())
 }
 
-/// Reads one further bit of each nonzero AC coefficient of a block, and the coefficients that become nonzero.
+/// Reads a block of a refining AC scan: one further bit of each nonzero coefficient, and the coefficients that become
+/// nonzero.
 pub(super) fn ac_refine(
     source: &mut ScanSource,
     codes: &HuffmanCode,
@@ -154,7 +152,6 @@ pub(super) fn ac_refine(
     Ok(())
 }
 
-/// Reads one bit. If it is 1 and the coefficient does not have `bit` yet, adds `bit` to the coefficient's magnitude.
 fn correct(source: &mut ScanSource, bit: i16, coefficient: &mut i16) -> Result<(), Stop> {
     if source.take(1)? == 1 && *coefficient & bit == 0 {
         let grown = if *coefficient >= 0 { bit } else { bit.wrapping_neg() };

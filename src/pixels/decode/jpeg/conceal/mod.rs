@@ -50,7 +50,6 @@ impl KeptCoefficients {
         Self { columns, rows, blocks, steps: None }
     }
 
-    /// The block in this column and row; `None` if it is not stored.
     fn at(&mut self, x: u32, y: u32) -> Option<&mut ZigzagBlock> {
         let inside = self.columns.contains(&x) && self.rows.contains(&y);
         let (x, y) = (x.wrapping_sub(self.columns.start), y.wrapping_sub(self.rows.start));
@@ -64,7 +63,6 @@ pub(super) fn coefficients(bytes: &[u8], layout: &RegionLayout) -> Result<Vec<Ve
     Ok(kept.into_iter().map(|component| component.blocks).collect())
 }
 
-/// Decodes the region of `layout` from a file into the planes of its components.
 pub(super) fn decode(bytes: &[u8], layout: &RegionLayout, planes: &mut [Plane]) -> Result<(), DecodeError> {
     let mut kept = read(bytes, layout, false)?;
     layout.shape(planes);
@@ -85,8 +83,8 @@ pub(super) fn decode(bytes: &[u8], layout: &RegionLayout, planes: &mut [Plane]) 
     Ok(())
 }
 
-/// Reads the coefficients of the blocks that `layout` wants. Reads all blocks if `whole` is set or the file has several
-/// scans.
+/// Reads the coefficients of the blocks in the region of `layout`. Reads all blocks if `whole` is set or the file has
+/// several scans.
 fn read(bytes: &[u8], layout: &RegionLayout, whole: bool) -> Result<Vec<KeptCoefficients>, DecodeError> {
     let mut header = ScanHeader::parse(bytes)?;
     let progressive = header.frame.marker == super::PROGRESSIVE;
@@ -111,7 +109,6 @@ fn read(bytes: &[u8], layout: &RegionLayout, whole: bool) -> Result<Vec<KeptCoef
     Ok(kept)
 }
 
-/// Reads all scans; `source` must be before the first scan.
 fn read_scans(
     source: &mut ScanSource,
     header: &mut ScanHeader,
@@ -128,7 +125,7 @@ fn read_scans(
                 return Err(DecodeError::Corrupt(what.into()).into());
             }
             Ok(false) => return Ok(()),
-            // All rows are decoded. In this case Pillow does not require an end marker.
+            // The file ends after all rows were decoded. Pillow does not require an end marker in this case.
             Err(Stop::Truncated) if !several => return Ok(()),
             Err(stop) => return Err(stop),
         }
@@ -136,7 +133,6 @@ fn read_scans(
     Err(DecodeError::Unsupported(format!("JPEG of more than {MAX_SCANS} scans")).into())
 }
 
-/// The kind of a scan, with the codes of its components.
 enum ScanCoding {
     Sequential(Vec<(HuffmanCode, HuffmanCode)>),
     DcFirst(Vec<HuffmanCode>),
@@ -170,15 +166,13 @@ impl ScanCoding {
     }
 }
 
-/// Reads one scan.
 fn read_scan(
     source: &mut ScanSource,
     header: &ScanHeader,
     layout: &RegionLayout,
     kept: &mut [KeptCoefficients],
 ) -> Result<(), Stop> {
-    // libjpeg, too, refuses a scan that lists components in another order than the frame, because of how it looks them
-    // up.
+    // libjpeg also refuses a scan that lists components in another order than the frame.
     if header.scan.iter().enumerate().any(|(place, part)| part.component < place) {
         return Err(DecodeError::Corrupt(
             "a scan lists its components in another order than the frame".into(),

@@ -7,12 +7,11 @@ use super::super::huffman::HuffmanCode;
 use super::super::markers::{ScanHeader, read_scan};
 use base::error::DecodeError;
 
-/// Why reading cannot continue.
 #[derive(Debug)]
 pub(super) enum Stop {
     /// The file ends before all needed data was read.
     Truncated,
-    /// The file is invalid at this point, and libjpeg refuses it, too.
+    /// The file is invalid at this point, and libjpeg also refuses it.
     Refused(DecodeError),
 }
 
@@ -26,19 +25,16 @@ fn refused<T>(what: String) -> Result<T, Stop> {
     Err(Stop::Refused(DecodeError::Corrupt(what)))
 }
 
-/// A damaged file, and the current position in it.
 pub(super) struct ScanSource<'a> {
     bytes: &'a [u8],
-    /// The offset of the next byte.
     at: usize,
     /// The code of a marker before byte `at` that is not yet handled. The bits of a scan end at this marker.
     marker: Option<u8>,
-    /// The number of the next restart marker: 0..=7 for RST0 to RST7.
     restart: u8,
     /// The next bits, in the lowest `left` bits.
     window: u64,
     left: u32,
-    /// Whether zeros were substituted for missing bits of this restart interval.
+    /// Whether the data of this restart interval ended early, so that zeros replace its missing bits.
     exhausted: bool,
 }
 
@@ -46,11 +42,11 @@ pub(super) struct ScanSource<'a> {
 /// the file counts as truncated.
 const LOADED: u32 = 57;
 
-/// Codes of at most this many bits are found in one table lookup. At least this many bits are loaded before the lookup.
+/// libjpeg finds codes of at most this many bits with one table lookup, and loads at least this many bits before the
+/// lookup.
 const SHORT: u32 = 8;
 
 impl<'a> ScanSource<'a> {
-    /// Starts with the first scan, whose data begins at byte `at`.
     pub(super) fn new(bytes: &'a [u8], at: usize) -> Self {
         Self { bytes, at, marker: None, restart: 0, window: 0, left: 0, exhausted: false }
     }
@@ -61,7 +57,6 @@ impl<'a> ScanSource<'a> {
         Ok(byte)
     }
 
-    /// Skips everything up to and including the next marker, and returns the marker's code.
     fn next_marker(&mut self) -> Result<u8, Stop> {
         loop {
             while self.byte()? != 0xFF {}
@@ -72,7 +67,6 @@ impl<'a> ScanSource<'a> {
         }
     }
 
-    /// Returns the byte after an 0xFF and any fill bytes.
     fn after_ff(&mut self) -> Result<u8, Stop> {
         loop {
             match self.byte()? {
@@ -110,7 +104,7 @@ impl<'a> ScanSource<'a> {
         }
     }
 
-    /// Advances to the next scan. Returns `false` if the image ends instead.
+    /// Reads the headers of the next scan into `header`. Returns `false` if the image has no further scan.
     pub(super) fn next_scan(&mut self, header: &mut ScanHeader) -> Result<bool, Stop> {
         loop {
             let marker = match self.marker.take() {
@@ -132,7 +126,6 @@ impl<'a> ScanSource<'a> {
                     let length = self.length()?.unwrap_or(0);
                     self.at += length;
                 }
-                // Markers without a length.
                 0x01 | 0xD0..=0xD7 => {}
                 _ => {
                     return refused(format!("unexpected marker FF{marker:02X} at byte {at}"));
@@ -141,7 +134,6 @@ impl<'a> ScanSource<'a> {
         }
     }
 
-    /// Begins the entropy-coded data of a scan.
     pub(super) fn begin_scan(&mut self) {
         (self.restart, self.left, self.exhausted) = (0, 0, false);
     }
@@ -211,7 +203,6 @@ impl<'a> ScanSource<'a> {
         (self.window >> (self.left - count)) as u32 & ((1 << count) - 1)
     }
 
-    /// Reads the next `count` bits, at most 17.
     pub(super) fn take(&mut self, count: u32) -> Result<u32, Stop> {
         if self.left < count {
             self.load(count)?;

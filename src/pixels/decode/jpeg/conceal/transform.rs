@@ -16,13 +16,9 @@ const KEPT: u32 = 2;
 /// The number of fractional bits of the factors.
 const BITS: u32 = 13;
 
-/// The factors of inputs 2 and 6.
 const EVEN: [[i32; 2]; 2] = [[C_0_541, C_0_541 - C_1_847], [C_0_541 + C_0_765, C_0_541]];
-/// The factors of the sums of inputs 7 and 3, and of inputs 5 and 1.
 const ODD_SUMS: [[i32; 2]; 2] = [[C_1_175 - C_1_961, C_1_175], [C_1_175, C_1_175 - C_0_390]];
-/// The factors of inputs 7 and 1.
 const ODD_OUTER: [[i32; 2]; 2] = [[C_0_298 - C_0_899, -C_0_899], [-C_0_899, C_1_501 - C_0_899]];
-/// The factors of inputs 5 and 3.
 const ODD_INNER: [[i32; 2]; 2] = [[C_2_053 - C_2_562, -C_2_562], [-C_2_562, C_3_072 - C_2_562]];
 
 /// Transforms `block` into 8×8 samples at `out`, rows `stride` apart. `steps` is the quantisation table in coding
@@ -47,7 +43,6 @@ pub(super) fn transform(block: &ZigzagBlock, steps: &[u16; 64], out: &mut [u8], 
     }
 }
 
-/// Transforms one dimension; results are shifted right by `shift` bits.
 fn pass(input: [i16; 8], shift: u32) -> [i16; 8] {
     let both = |factors: [i32; 2], a: i16, b: i16| factors[0] * i32::from(a) + factors[1] * i32::from(b);
     let [two, three] = EVEN.map(|factors| both(factors, input[2], input[6]));

@@ -37,7 +37,6 @@ fn unusual(
     PortableIdct::block(block, quantisation, out, stride)
 }
 
-/// Packs two 16-bit factors for multiply-and-add of pairs.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn factors(low: i32, high: i32) -> __m256i {

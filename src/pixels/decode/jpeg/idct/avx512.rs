@@ -16,11 +16,10 @@ pub(in super::super) static ORDER: [u16; 64] = {
     order
 };
 
-/// A block's samples: rows 0 and 2, 1 and 3, 4 and 6, 5 and 7.
+/// A block's samples. The registers have the rows 0 and 2, 1 and 3, 4 and 6, 5 and 7.
 pub(in super::super) struct BlockSamples([__m128i; 4]);
 
 impl BlockSamples {
-    /// Writes the samples to `out`, rows `stride` apart.
     #[inline(always)]
     pub(in super::super) fn write(self, out: &mut [u8], stride: usize) {
         let out = &mut out[..7 * stride + 8];
@@ -105,7 +104,6 @@ pub(in super::super) fn transform_single(
     PortableIdct::block(&mut placed, quantisation, out, stride)
 }
 
-/// Packs two 16-bit factors for multiply-and-add of pairs.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn factors(low: i32, high: i32) -> __m512i {
@@ -144,7 +142,6 @@ fn pass<const SHIFT: u32>(x: [__m512i; 4]) -> [__m512i; 8] {
 /// 7 in the second.
 pub(in super::super) type PlacedBlock = [__m512i; 2];
 
-/// Reorders the coefficients of a block from coding order to the order of [`PLACES`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn placed(block: &IdctBlock) -> PlacedBlock {

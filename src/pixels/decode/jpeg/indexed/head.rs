@@ -6,9 +6,8 @@ use super::{SIGNATURE, corrupt};
 use base::crc::checksum;
 use base::error::DecodeError;
 
-/// The number of bytes of the head before its entries.
+/// The size in bytes of the head's fields before the entries.
 const FIXED: usize = 28;
-/// The number of bytes of an entry.
 const ENTRY: usize = 12;
 
 /// A point in the entropy-coded data at which decoding can start: the beginning of a row of MCUs.
@@ -28,8 +27,8 @@ impl EntryPoint {
         let byte = next.byte as usize;
         let end = match next.skip {
             0 => byte,
-            // The next entry begins inside this byte. If the byte is FF, the zero after it is needed too: without the
-            // zero, FF would not be a byte of coded data.
+            // The next entry begins inside this byte. If the byte is FF, the zero after the byte is also needed:
+            // without the zero, FF would not be a byte of coded data.
             _ => byte + 1 + usize::from(file.get(byte) == Some(&0xFF)),
         };
         self.byte as usize..end
@@ -52,21 +51,18 @@ impl EntryPoint {
     }
 }
 
-/// The head's description of the file, without the entry points.
+/// The head's description of the original file, without the entry points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IndexedFile {
-    /// The length of the file in bytes.
     pub(super) file: u32,
     /// The CRC-32C of the file's bytes.
     pub(super) crc: u32,
     /// The offset in the file of the marker that ends the entropy-coded data.
     pub(super) end: u32,
-    /// The numbers of columns and rows of MCUs.
     pub(super) mcus: (u32, u32),
 }
 
 impl IndexedFile {
-    /// Writes the head to `out`, with the entry points of all rows.
     pub(super) fn write(&self, entries: &[EntryPoint], out: &mut Vec<u8>) {
         let Self { file, crc, end, mcus: (columns, rows) } = *self;
         let start = out.len();
@@ -80,18 +76,15 @@ impl IndexedFile {
     }
 }
 
-/// The head of an indexed image, borrowed from its bytes.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::decode) struct IndexHead<'a> {
     pub(super) facts: IndexedFile,
     entries: &'a [[u8; ENTRY]],
     bytes: &'a [u8],
-    /// The length of the head in bytes; the file follows.
     length: usize,
 }
 
 impl<'a> IndexHead<'a> {
-    /// Reads the head of an indexed image and validates all of it.
     pub(super) fn read(indexed: &'a [u8]) -> Result<Self, DecodeError> {
         let short = || corrupt("its head is truncated");
         let fixed: &[u8; FIXED] = indexed.first_chunk().ok_or_else(short)?;
@@ -118,7 +111,6 @@ impl<'a> IndexHead<'a> {
         Ok(Self { facts, entries, bytes: indexed, length })
     }
 
-    /// The range of the file in the indexed image.
     pub(super) fn file(&self) -> Range<usize> {
         self.length..self.length + self.facts.file as usize
     }

@@ -40,7 +40,6 @@ impl Indexer {
         Ok(())
     }
 
-    /// Finds the entry points of a file.
     fn find(&mut self, file: &[u8]) -> Result<IndexedFile, KeepReason> {
         if !is(file) {
             return Err(KeepReason::NotJpeg);
@@ -82,7 +81,6 @@ impl Indexer {
     }
 }
 
-/// A pass over the codes of a file's only scan.
 struct CodeWalk<'a> {
     entropy: &'a Entropy,
     components: &'a [Component],
@@ -97,7 +95,6 @@ fn walk_avx2(walk: CodeWalk, entries: &mut Vec<EntryPoint>) -> Option<()> {
     walk_with(walk, entries)
 }
 
-/// Collects the entry points. Returns `None` if a code is damaged.
 #[inline(always)]
 fn walk_with(mut walk: CodeWalk, entries: &mut Vec<EntryPoint>) -> Option<()> {
     let (mut segment, mut left) = (0, walk.interval);

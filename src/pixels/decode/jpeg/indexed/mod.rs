@@ -1,9 +1,9 @@
-//! Indexed JPEGs: the unchanged file after an index of its entropy-coded data. Decoding starts at the wanted rows and
-//! need not skip the data before them. `docs/indexed-image.md` specifies the format.
+//! Indexed JPEGs: the unchanged file, preceded by an index of its entropy-coded data. Decoding starts at the wanted
+//! rows and need not skip the data before them. `docs/indexed-image.md` specifies the format.
 //!
 //! An indexed image is a head (`head.rs`), which has the points in the file at which decoding can start, and then the
 //! file. `make.rs` finds these points, `region.rs` decodes from them, and `plan.rs` plans the decoding on a GPU. The
-//! index is a hint: if it does not lead to the region, the file is decoded without it.
+//! index is a hint: if it does not match the file, the file is decoded without it.
 
 mod head;
 mod make;
@@ -29,28 +29,19 @@ use std::ops::Range;
 /// The first bytes of an indexed image; the last byte is the version of the format.
 const SIGNATURE: &[u8; 8] = b"\x8AFLINDX\x01";
 
-/// Whether bytes are an indexed image, by their signature.
 pub(in crate::decode) fn is_indexed(bytes: &[u8]) -> bool {
     bytes.starts_with(SIGNATURE)
 }
 
-/// The length in bytes of the file in an indexed image.
-///
-/// # Errors
-/// [`DecodeError::Corrupt`] for a damaged head.
 pub(in crate::decode) fn original_length(indexed: &[u8]) -> Result<u32, DecodeError> {
     IndexHead::read(indexed).map(|head| head.facts.file)
 }
 
-/// The range of the file in an indexed image.
-///
-/// # Errors
-/// [`DecodeError::Corrupt`] for a damaged head.
 pub(in crate::decode) fn file(indexed: &[u8]) -> Result<Range<usize>, DecodeError> {
     IndexHead::read(indexed).map(|head| head.file())
 }
 
-/// The range of the file in an indexed image, after its checksum was verified.
+/// Returns the range of the original file in an indexed image, and verifies the file's checksum.
 ///
 /// # Errors
 /// [`DecodeError::Corrupt`] for a damaged head or file.
@@ -62,17 +53,14 @@ pub(in crate::decode) fn checked_file(indexed: &[u8]) -> Result<Range<usize>, De
     Ok(head.file())
 }
 
-/// The width and height of an indexed image.
 pub(in crate::decode) fn size(indexed: &[u8]) -> Result<(u32, u32), DecodeError> {
     super::size(&indexed[file(indexed)?])
 }
 
-/// Finds the metadata of the file in an indexed image.
 pub(in crate::decode) fn metadata(indexed: &[u8]) -> Metadata<'_> {
     file(indexed).map_or(Metadata::default(), |file| super::metadata(&indexed[file]))
 }
 
-/// Decodes into `out` the region of an indexed image that `choose` selects.
 pub(in crate::decode) fn decode(
     jpeg: &mut Jpeg,
     indexed: &[u8],
@@ -84,7 +72,6 @@ pub(in crate::decode) fn decode(
     jpeg.decode(&indexed[head.file()], RowPositions::Index(&head), by, choose, out)
 }
 
-/// Makes an error for an indexed image.
 fn corrupt(what: &str) -> DecodeError {
     DecodeError::Corrupt(format!("indexed image: {what}"))
 }

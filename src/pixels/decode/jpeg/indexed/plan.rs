@@ -8,12 +8,11 @@ use crate::decode::jpeg::plan::{CudaPlan, PlannedComponent, PlannedRow, PlannedR
 use crate::decode::jpeg::{RegionLayout, check_size, check_supported};
 use base::error::DecodeError;
 
-/// The largest number of bytes per block of a row: 64 codes of up to 27 bits with their values, every byte stuffed, and
-/// a restart marker. A longer row contains bytes that code nothing. One GPU thread would take seconds to skip them, so
-/// the CPU decodes such an image.
+/// The largest number of bytes per block of a row of MCUs: 64 codes of up to 27 bits with their values, every byte
+/// stuffed, and a restart marker. If a row is longer, it contains bytes that code nothing, and one GPU thread would
+/// take seconds to skip them. The CPU decodes such an image.
 const LONGEST_BLOCK: usize = 64 * 4 * 2 + 8;
 
-/// An indexed image: its index, and the headers of its JPEG.
 #[derive(Debug)]
 pub(in super::super) struct IndexedImage<'a> {
     head: IndexHead<'a>,
@@ -38,13 +37,12 @@ impl<'a> IndexedImage<'a> {
         }))
     }
 
-    /// The width and height of the image.
     pub(in super::super) fn size(&self) -> (u32, u32) {
         (self.header.frame.width, self.header.frame.height)
     }
 
-    /// Plans the decoding of `region`. Returns `None` if the index does not lead to the region, or if only the CPU's
-    /// decoder can decode the image or report the error.
+    /// Plans the decoding of `region`. Returns `None` if the index does not match the file, or if only the CPU's
+    /// decoder can decode the image or report its error.
     pub(in super::super) fn plan(&self, region: Region) -> Option<CudaPlan> {
         let Self { head, file, header } = self;
         let layout = RegionLayout::of_coded(&header.frame, header.color_space, region)?;

@@ -28,7 +28,6 @@ pub(in super::super) fn decode_from(
 }
 
 impl IndexHead<'_> {
-    /// Whether the index can belong to a file with these headers.
     pub(super) fn matches_file(&self, header: &ScanHeader, layout: &RegionLayout) -> bool {
         layout.planes_are_components
             && is_sequential_scan(header)

@@ -24,7 +24,7 @@ fn index(file: &[u8]) -> Vec<u8> {
     indexed
 }
 
-/// The same file with another index: the old index after `change` was applied to it.
+/// Returns an indexed image of the same file, with `change` applied to the index.
 fn changed(indexed: &[u8], change: impl Fn(&mut IndexedFile, &mut Vec<EntryPoint>)) -> Vec<u8> {
     let head = IndexHead::read(indexed).unwrap();
     let mut facts = head.facts;
@@ -36,7 +36,6 @@ fn changed(indexed: &[u8], change: impl Fn(&mut IndexedFile, &mut Vec<EntryPoint
     out
 }
 
-/// Decodes the middle of an image.
 fn decode(bytes: &[u8]) -> (Planes, Backend) {
     let mut planes = Planes::default();
     let middle = |_, _| Region { x: 40, y: 30, width: 50, height: 30 };
@@ -83,7 +82,7 @@ fn a_row_goes_on_from_the_bits_and_coefficients_before_it() {
     assert_eq!(FileOffsets::new(&file, head.row(0).unwrap().1.start).of(usize::MAX), before);
 }
 
-/// If two rows share an FF, the first row needs the zero after the FF, too.
+/// If a row ends in the middle of an FF byte, the row also needs the stuffed zero after this byte.
 #[test]
 fn a_row_ends_with_the_zero_behind_an_ff() {
     let mut found = 0;

@@ -29,8 +29,8 @@ static LANES: [u64; 256] = {
     lanes
 };
 
-/// Constants that unpack sixteen remainders to 16-bit words: the indices of the two bytes that contain each remainder,
-/// and the factor that moves the remainder to the top of its word.
+/// Constants that unpack sixteen remainders (magnitude minus 2 of a coefficient) to 16-bit words: the indices of the
+/// two bytes that contain each remainder, and the factor that moves the remainder to the top of its word.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct RestTable {
@@ -38,7 +38,8 @@ struct RestTable {
     factors: [u16; 16],
 }
 
-/// The tables, by the width of remainders, then by the first remainder's bit offset in its byte.
+/// The constants for unpacking, by the width of remainders in bits, then by the bit offset of the first remainder in
+/// its byte.
 static REST_TABLES: [[RestTable; 8]; 8] = {
     let mut tables = [[RestTable { bytes: [0; 32], factors: [0; 16] }; 8]; 8];
     let mut width = 1;
@@ -61,8 +62,8 @@ static REST_TABLES: [[RestTable; 8]; 8] = {
     tables
 };
 
-/// The magnitude that marks a coefficient with an escape, before the escape is added. The index is the width of
-/// remainders. Width 0 has no escapes, so its entry is a magnitude that no coefficient has.
+/// For each width of remainders in bits: the magnitude of a coefficient to which an escape, a number at the unit's end,
+/// must be added. Width 0 has no escapes, so its entry is a magnitude that no coefficient has.
 const ESCAPED: [u8; 8] = {
     let mut escaped = [u8::MAX; 8];
     let mut width = 1;
@@ -85,7 +86,6 @@ static QUARTERS: [[u8; 64]; 4] = {
     quarters
 };
 
-/// Expands blocks for processors of [`base::simd::Level::Avx2`] and above.
 pub(super) struct Avx2Expander;
 
 impl Expand for Avx2Expander {
@@ -105,7 +105,7 @@ impl ReadCoded for Avx2Expander {
 }
 
 /// Calls `put` for each coefficient that the mask `escaped` marks, with its index in coding order and its value
-/// including the escape.
+/// including the escape, a number at the unit's end.
 #[inline(always)]
 pub(super) fn escaped_values(
     unit: &mut UnitDecoder,
@@ -150,8 +150,8 @@ unsafe fn expand<const PLACED: bool>(unit: &mut UnitDecoder, number: usize, bloc
     }
 }
 
-/// [`expand`] for a block whose last nonzero coefficient is in its first half (`HALVES` = 1) or in its second half
-/// (`HALVES` = 2). Returns the mask of the coefficients with escapes, whose values do not yet include the escapes.
+/// Does the work of [`expand`] for a block whose last nonzero coefficient is in its first half (`HALVES` = 1) or in its
+/// second half (`HALVES` = 2). Returns the mask of the coefficients whose escapes are not yet added to their values.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 fn expand_halves<const HALVES: usize, const PLACED: bool>(
@@ -181,20 +181,19 @@ fn expand_halves<const HALVES: usize, const PLACED: bool>(
     escaped
 }
 
-/// The mask of the bytes that have this magnitude.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn equal(values: __m256i, magnitude: u8) -> u32 {
     _mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_abs_epi8(values), _mm256_set1_epi8(magnitude as i8))) as u32
 }
 
-/// A byte for each of up to 64 lanes, and padding, so that eight bytes can be loaded from any lane on. Aligned to a
-/// cache line, because stores across two lines are slow.
+/// One byte for each of up to 64 lanes, and padding, so that eight bytes can be loaded from any lane on. It is aligned
+/// to a cache line, because stores across two lines are slow.
 #[repr(align(64))]
 struct LaneBytes([u8; 72]);
 
-/// Unpacks 32 remainders of `width` bits: the first 32 of those that start at bit `at`, or the next 32 if `half` is 1.
-/// Returns each remainder plus 1 in a byte.
+/// Unpacks 32 remainders of `width` bits, and returns each remainder plus 1 in a byte. The first remainder begins at
+/// bit `at`. If `half` is 1, the first 32 remainders are skipped.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn remainders(window: &UnitWindow, at: usize, width: usize, half: usize) -> __m256i {
@@ -214,7 +213,6 @@ fn remainders(window: &UnitWindow, at: usize, width: usize, half: usize) -> __m2
     _mm256_add_epi8(_mm256_permute4x64_epi64::<0b11_01_10_00>(all), _mm256_set1_epi8(1))
 }
 
-/// Writes `values` to the first 32 bytes, or to the next 32 bytes if `half` is 1.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn put(bytes: &mut LaneBytes, half: usize, values: __m256i) {
@@ -223,7 +221,7 @@ fn put(bytes: &mut LaneBytes, half: usize, values: __m256i) {
     unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), values) }
 }
 
-/// Moves consecutive bytes, starting at `from`, to those of 32 lanes that `mask` marks. The other lanes become 0.
+/// Moves consecutive bytes, starting at index `from`, to the lanes (of 32) that `mask` marks. The other lanes become 0.
 #[inline]
 #[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
 fn spread(bytes: &LaneBytes, from: usize, mask: u32) -> __m256i {
@@ -255,14 +253,12 @@ fn signed(magnitudes: __m256i, negative: u32) -> __m256i {
     _mm256_sub_epi8(_mm256_xor_si256(magnitudes, sign), sign)
 }
 
-/// A block in coding order. If the second half is missing, all coefficients there are zero.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn in_coding_order<const HALVES: usize>(halves: [__m256i; HALVES]) -> [__m256i; 2] {
     [halves[0], if HALVES == 2 { halves[1] } else { _mm256_setzero_si256() }]
 }
 
-/// The block in the order of [`PLACES`].
 #[inline]
 #[target_feature(enable = "avx2")]
 fn in_places<const HALVES: usize>(halves: [__m256i; HALVES]) -> [__m256i; 2] {
@@ -283,7 +279,6 @@ fn in_places<const HALVES: usize>(halves: [__m256i; HALVES]) -> [__m256i; 2] {
     placed
 }
 
-/// Writes a block with its DC coefficient, which comes first.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store(values: [__m256i; 2], dc: i16, block: &mut [i16; 64]) {

@@ -38,7 +38,6 @@ const ORDER_OF_BYTES: [u8; 64] = {
     order
 };
 
-/// The identity permutation, for coefficients that stay in coding order.
 const ORDER_OF_CODES: [u8; 64] = {
     let mut order = [0; 64];
     let mut k = 0;
@@ -114,7 +113,6 @@ impl UnitSink for Avx512Expander {
     }
 }
 
-/// Transforms a single block with any coefficients.
 #[cold]
 #[inline(never)]
 fn transform_single(
@@ -129,7 +127,6 @@ fn transform_single(
     PortableIdct::block(&mut alone, quantisation, out, stride)
 }
 
-/// Stores a block from registers to memory.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn store(halves: PlacedBlock, block: &mut [i16; 64]) {
@@ -195,7 +192,8 @@ unsafe fn expand(unit: &mut UnitDecoder, number: usize, to: &'static BlockOrder)
     }
 }
 
-/// Inserts the coefficients with escapes into a block. `escaped` has one bit for each large coefficient.
+/// Adds the escapes (numbers at the unit's end) to the values of a block. `escaped` has one bit for each large
+/// coefficient: whether it has an escape.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
 fn with_escapes(

@@ -7,7 +7,7 @@ use super::masks::{BlockMasks, MaskWork, Remainders};
 use super::scan_bits::BitCursor;
 use super::sequential::{AcCodes, CodeBlock, END};
 
-/// The number of bits of each magnitude.
+/// For each magnitude, the number of bits of its binary representation.
 static SIZES: [u8; 128] = {
     let mut sizes = [0; 128];
     let mut magnitude = 0u8;
@@ -18,7 +18,6 @@ static SIZES: [u8; 128] = {
     sizes
 };
 
-/// For each size, a byte whose lowest `size` bits are set.
 static ONES: [u8; 64] = {
     let mut ones = [0; 64];
     let mut size = 0;
@@ -29,7 +28,6 @@ static ONES: [u8; 64] = {
     ones
 };
 
-/// The indices of a block's coefficients.
 static NUMBERS: [u8; 64] = {
     let mut numbers = [0; 64];
     let mut k = 0;
@@ -51,15 +49,13 @@ struct Prepared {
     count: usize,
     /// The mask of coefficients whose magnitudes or runs the vector path does not handle.
     scalar_mask: u64,
-    /// The index of each coefficient in the block.
     places: [u8; 64],
     /// The symbol of each coefficient, then zeros; the first zero ends the block.
     symbols: [u8; 64],
-    /// The value bits of each coefficient, which follow its symbol.
     values: [u8; 64],
 }
 
-/// Finds the symbols and values of a block at once, and writes them in pairs.
+/// Encodes a block: finds all its symbols and values at once, and writes them in pairs.
 pub(super) struct Avx512BlockEncoder;
 
 impl CodeBlock for Avx512BlockEncoder {
@@ -157,7 +153,6 @@ fn prepare(block: &CodedBlock) -> Prepared {
     }
 }
 
-/// Computes the masks of a block from all its values at once.
 pub(super) struct Avx512Masks;
 
 impl MaskWork for Avx512Masks {
@@ -180,7 +175,6 @@ impl MaskWork for Avx512Masks {
     }
 }
 
-/// Both halves of a block.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn halves(block: &CodedBlock) -> [__m512i; 2] {
@@ -188,7 +182,6 @@ fn halves(block: &CodedBlock) -> [__m512i; 2] {
     [0, 32].map(|at| unsafe { _mm512_loadu_si512(block.as_ptr().add(at).cast()) })
 }
 
-/// Joins the masks of both halves.
 #[inline(always)]
 fn joined([low, high]: [__mmask32; 2]) -> u64 {
     u64::from(low) | u64::from(high) << 32
@@ -233,7 +226,7 @@ fn remainders(block: &CodedBlock, large: u64, rests: &mut [u16; 64]) -> Remainde
     let mut escapes = [0; 8];
     escapes[0] = large.count_ones() as u8;
     for (width, escapes) in escapes.iter_mut().enumerate().skip(1) {
-        // At this and larger widths, no remainder is counted as an escape.
+        // At this width and larger widths, no remainder needs an escape.
         if most <= 1 << width {
             break;
         }

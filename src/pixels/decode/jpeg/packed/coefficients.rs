@@ -24,7 +24,6 @@ pub(super) const MAX_BLOCKS: usize = 1 << 20;
 /// If a component has memory for more blocks than this and the next image needs fewer, the memory is freed first.
 const MAX_KEPT: usize = (16 << 20) / size_of::<CodedBlock>();
 
-/// The coefficients of an image, in memory that is reused for the next image.
 #[derive(Debug, Default)]
 pub(super) struct ImageBlocks {
     pub(super) components: Vec<ComponentBlocks>,
@@ -34,17 +33,14 @@ pub(super) struct ImageBlocks {
 #[derive(Debug)]
 pub(super) struct ComponentBlocks {
     pub(super) grid: BlockGrid,
-    /// The blocks, row by row.
     pub(super) blocks: Vec<CodedBlock>,
 }
 
 impl ComponentBlocks {
-    /// A row of blocks.
     pub(super) fn row(&self, y: usize) -> &[CodedBlock] {
         &self.blocks[y * self.grid.columns..][..self.grid.columns]
     }
 
-    /// A row of blocks, to write to.
     pub(super) fn row_mut(&mut self, y: usize) -> &mut [CodedBlock] {
         &mut self.blocks[y * self.grid.columns..][..self.grid.columns]
     }
@@ -67,7 +63,7 @@ impl ImageBlocks {
         rows
     }
 
-    /// Whether all blocks can be transformed with `tables`, the quantisation tables of `frame`.
+    /// Whether the inverse DCT can transform all blocks with `tables`, the quantisation tables of `frame`.
     pub(super) fn are_allowed(&self, frame: &Frame, tables: &[[u16; 64]], level: Level) -> bool {
         match level {
             // SAFETY: the level guarantees that the processor has these instructions.
@@ -133,7 +129,6 @@ pub(super) fn read(
     Ok(())
 }
 
-/// Reads the only scan of a file.
 fn read_scan(
     jpeg: &mut Jpeg,
     bytes: &[u8],
@@ -178,7 +173,6 @@ fn read_scan(
     done.ok_or_else(|| DecodeError::Corrupt("its entropy-coded data is damaged".into()))
 }
 
-/// The input for reading all blocks of a scan.
 struct WholeScan<'a> {
     entropy: &'a Entropy,
     components: &'a [Component],
@@ -192,7 +186,6 @@ fn read_avx2(scan: &WholeScan, out: &mut ImageBlocks) -> Option<()> {
     read_with(scan, out)
 }
 
-/// Reads all blocks. Returns `None` if the data is damaged.
 #[inline(always)]
 fn read_with(scan: &WholeScan, out: &mut ImageBlocks) -> Option<()> {
     let mut block = IdctBlock::new();
@@ -227,7 +220,6 @@ fn read_with(scan: &WholeScan, out: &mut ImageBlocks) -> Option<()> {
     Some(())
 }
 
-/// Reads the coefficients of all blocks of a packed image.
 pub(super) fn read_packed(
     packed: &[u8],
     head: &PackedHead,

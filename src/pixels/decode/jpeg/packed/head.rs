@@ -10,14 +10,13 @@ use crate::decode::header::JpegColorSpace;
 use base::crc::checksum;
 use base::error::DecodeError;
 
-/// The number of bytes of the head before its components.
+/// The size in bytes of the head's fields before the components.
 const FIXED: usize = 36;
 
-/// The number of bytes of a component.
+/// The size in bytes of a component's entry in the head.
 const COMPONENT: usize = 4;
-/// The number of bytes of a quantisation table.
 const TABLE: usize = 128;
-/// The number of bytes of a row.
+/// The size in bytes of a row's entry in the head.
 const ROW: usize = 8;
 
 /// The bits of [`Choices`] in the head.
@@ -27,7 +26,6 @@ const SINGLE_BLOCK_RUNS: u8 = 2;
 /// The largest size of all rows together, in bytes. Row ends are stored in 32 bits.
 const MAX_ROWS_BYTES: usize = u32::MAX as usize;
 
-/// The contents of the head.
 #[derive(Debug, Clone)]
 pub(super) struct PackedHead {
     pub(super) frame: Frame,
@@ -35,18 +33,13 @@ pub(super) struct PackedHead {
     /// The quantisation tables, in coding order; components refer to them by index.
     pub(super) tables: Vec<[u16; 64]>,
     pub(super) original: OriginalFile,
-    /// The rows of MCUs, in order.
     pub(super) rows: Vec<PackedRow>,
-    /// The length of the head in bytes; the rows follow.
     pub(super) length: usize,
 }
 
-/// The file that an image was packed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OriginalFile {
-    /// The length in bytes.
     pub(super) length: u32,
-    /// The CRC-32C of the file.
     pub(super) crc: u32,
     /// The number of the file's bytes that are not entropy-coded.
     pub(super) plain: u32,
@@ -85,12 +78,10 @@ impl Choices {
     }
 }
 
-/// A row of MCUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PackedRow {
     /// The offset of the row's end, in bytes from the start of the first row.
     pub(super) end: u32,
-    /// The CRC-32C of the row's bytes.
     pub(super) crc: u32,
 }
 
@@ -104,7 +95,6 @@ pub(super) struct BlockGrid {
 }
 
 impl BlockGrid {
-    /// The number of units in a row of blocks.
     pub(super) fn units(&self) -> usize {
         self.columns.div_ceil(UNIT)
     }
@@ -115,7 +105,6 @@ impl BlockGrid {
     }
 }
 
-/// The block grids of a frame's components, and the frame's number of rows of MCUs.
 pub(super) fn grids(frame: &Frame) -> (Vec<BlockGrid>, usize) {
     let most = |factor: fn(&FrameComponent) -> u32| frame.components.iter().map(factor).max().unwrap_or(1);
     let (columns, rows) =
@@ -125,7 +114,6 @@ pub(super) fn grids(frame: &Frame) -> (Vec<BlockGrid>, usize) {
     (frame.components.iter().map(grid).collect(), rows as usize)
 }
 
-/// The number that encodes the colour space.
 pub(super) fn color_number(color_space: JpegColorSpace) -> u8 {
     match color_space {
         JpegColorSpace::Gray => 0,
@@ -144,8 +132,8 @@ pub(super) fn color_of(number: u8, components: usize) -> Option<JpegColorSpace> 
     }
 }
 
-/// The frame of a file as the head stores it: each component has the index of its quantisation table in `tables`. In a
-/// frame of one component, an MCU is one block, regardless of the sampling factors.
+/// Returns the frame of a file as the head stores it, and the different quantisation tables, to which the components
+/// refer by index. In a frame of one component, an MCU is one block, regardless of the sampling factors.
 pub(super) fn frame_of(header: &ScanHeader) -> Result<(Frame, Vec<[u16; 64]>), DecodeError> {
     let mut frame = Frame { marker: 0xC0, ..header.frame.clone() };
     let mut tables: Vec<[u16; 64]> = Vec::new();
@@ -182,12 +170,10 @@ pub(super) fn packed_frame(
 }
 
 impl PackedHead {
-    /// The length in bytes of a head with these numbers of components, tables and rows.
     pub(super) fn length_of(components: usize, tables: usize, rows: usize) -> usize {
         FIXED + components * COMPONENT + tables * TABLE + rows * ROW + 4
     }
 
-    /// Appends the head to `out`.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let Self { frame, tables, original, rows, .. } = self;
         let start = out.len();
@@ -222,7 +208,6 @@ impl PackedHead {
         packed[..head.len()].copy_from_slice(&head);
     }
 
-    /// Reads the head of a packed image and validates all of it.
     pub(super) fn read(packed: &[u8]) -> Result<Self, DecodeError> {
         Self::read_start(packed, packed.len())
     }
@@ -310,24 +295,21 @@ impl PackedHead {
         self.frame.components.iter().any(|part| self.tables[part.table].contains(&0))
     }
 
-    /// The range of a row of MCUs in the packed image.
     pub(super) fn row(&self, row: usize) -> Range<usize> {
         let start = row.checked_sub(1).map_or(0, |before| self.rows[before].end);
         self.length + start as usize..self.length + self.rows[row].end as usize
     }
 
-    /// The bytes of the original file that were not entropy-coded.
     pub(super) fn plain<'a>(&self, packed: &'a [u8]) -> &'a [u8] {
         &packed[packed.len() - self.original.plain as usize..]
     }
 
-    /// The quantisation tables of the components.
     pub(super) fn quantisation(&self) -> Vec<Quantisation> {
         self.frame.components.iter().map(|part| Quantisation::new(&self.tables[part.table])).collect()
     }
 }
 
-/// The end of a row as the head stores it; `None` if `bytes` is too large.
+/// Returns the end of a row in the integer type of the head; `None` if `bytes` is too large for this type.
 pub(super) fn row_end(bytes: usize) -> Option<u32> {
     (bytes < MAX_ROWS_BYTES).then_some(bytes as u32)
 }

@@ -11,22 +11,20 @@ use base::crc::checksum;
 use base::error::DecodeError;
 use base::parts::{RawHeaderSummary, WantedBytes};
 
-/// The number of row ends in a header summary. A photograph of 500 × 375 pixels has as many rows of MCUs.
+/// The number of row ends in a header summary. A photograph of 500 × 375 pixels in 4:2:0 has 24 rows of MCUs.
 const ENDS: usize = 24;
-/// The number of bytes before the row ends.
 const FIXED: usize = PackedHeaderSummary::BYTES - ENDS;
 /// The bytes after the head are divided into this many sections of equal length, except the last. A row end is stored
 /// as the index of its section.
 const SECTIONS: u32 = 256;
 
-/// The header summary of a packed image, known without reading the image.
+/// The size, the sampling and the approximate row ends of a packed image, read from an index instead of from the image.
 #[derive(Debug, Clone)]
 pub struct PackedHeaderSummary {
     frame: Frame,
     color_space: JpegColorSpace,
-    /// The length of the head in bytes.
     head: u32,
-    /// The section that contains each row end.
+    /// For each stored row end, the index of the section that contains it.
     ends: [u8; ENDS],
 }
 
@@ -42,7 +40,6 @@ impl PackedHeaderSummary {
         Ok(Self::of_head(&PackedHead::read(packed)?, packed.len()))
     }
 
-    /// The header summary of a packed image of `length` bytes with this head.
     fn of_head(head: &PackedHead, length: usize) -> RawHeaderSummary {
         let mut bytes = RawHeaderSummary::default();
         bytes[..2].copy_from_slice(&(head.frame.width as u16).to_le_bytes());
@@ -114,7 +111,6 @@ impl PackedHeaderSummary {
     }
 }
 
-/// The length of a section in an image with `body_bytes` bytes after its head.
 fn section_bytes(body_bytes: usize) -> u32 {
     (body_bytes as u32).div_ceil(SECTIONS).max(1)
 }

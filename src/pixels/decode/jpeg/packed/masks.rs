@@ -17,11 +17,10 @@ pub(super) struct Remainders {
     /// The largest magnitude; 2 if there are no large coefficients.
     pub(super) most: u16,
     /// For each width w in bits, the number of remainders of at least 2^w - 1, which need an escape. (At width 7, a
-    /// remainder of 126 needs one too, but is not counted.)
+    /// remainder of 126 needs an escape but is not counted.)
     pub(super) escapes: [u8; 8],
 }
 
-/// Mask operations for one instruction set.
 pub(super) trait MaskWork {
     fn masks(block: &CodedBlock) -> BlockMasks;
 
@@ -53,7 +52,6 @@ pub(super) trait MaskWork {
     }
 }
 
-/// Mask operations in plain Rust.
 pub(super) struct PlainMasks;
 
 impl MaskWork for PlainMasks {
@@ -115,7 +113,7 @@ fn vector_masks(block: &CodedBlock) -> BlockMasks {
         let bits = |of: __m256i| u64::from(_mm256_movemask_epi8(of) as u32) << (32 * half);
         masks.nonzero |= !bits(_mm256_cmpeq_epi8(bytes, _mm256_setzero_si256())) & 0xFFFF_FFFF << (32 * half);
         masks.negative |= bits(bytes);
-        // |-128| has its highest bit set; as an unsigned number it is greater than 1, too.
+        // The magnitude of -128 stays 0x80, which is 128 as an unsigned number, so it counts as greater than 1.
         let magnitudes = _mm256_min_epu8(_mm256_abs_epi8(bytes), _mm256_set1_epi8(2));
         masks.large |= bits(_mm256_cmpeq_epi8(magnitudes, _mm256_set1_epi8(2)));
     }

@@ -46,20 +46,14 @@ use base::simd::Level;
 /// The first bytes of a packed image; the last byte is the version of the format.
 const SIGNATURE: &[u8; 8] = b"\x8AFLPACK\x01";
 
-/// Whether bytes are a packed image, by their signature.
 pub(in crate::decode) fn is_packed(bytes: &[u8]) -> bool {
     bytes.starts_with(SIGNATURE)
 }
 
-/// The length in bytes of the original file of a packed image.
-///
-/// # Errors
-/// [`DecodeError::Corrupt`] for a damaged head.
 pub(in crate::decode) fn original_length(packed: &[u8]) -> Result<u32, DecodeError> {
     PackedHead::read(packed).map(|head| head.original.length)
 }
 
-/// Makes an error for a packed image.
 fn corrupt(what: &str) -> DecodeError {
     DecodeError::Corrupt(format!("packed image: {what}"))
 }
@@ -68,7 +62,6 @@ fn corrupt_row(row: usize) -> DecodeError {
     corrupt(&format!("its row {row} of MCUs is damaged"))
 }
 
-/// The width and height of a packed image.
 pub(in crate::decode) fn size(packed: &[u8]) -> Result<(u32, u32), DecodeError> {
     let frame = PackedHead::read(packed)?.frame;
     Ok((frame.width, frame.height))

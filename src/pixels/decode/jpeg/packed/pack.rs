@@ -15,8 +15,8 @@ use base::simd::Level;
 /// the samples from the file and from the packed image while they are compared.
 pub(super) const MEMORY_OF_BLOCK: usize = 2 * size_of::<CodedBlock>() + 2 * 64;
 
-/// If a packed image would exceed this many times the file's size plus [`MAX_HEAD`] bytes, the file is no photograph
-/// and is kept as it is.
+/// If a packed image would exceed this many times the file's size plus [`MAX_HEAD`] bytes, the file is not a
+/// photograph, and it is not packed.
 const MAX_GROWTH: usize = 2;
 const MAX_HEAD: usize = 4096;
 
@@ -63,8 +63,7 @@ impl Packer {
         }
     }
 
-    /// Returns this packer, limited to about `bytes` bytes of memory. Images that need more memory are kept as they
-    /// are.
+    /// Limits packing to about `bytes` bytes of memory. An image that needs more memory is not packed.
     pub(in crate::decode) fn with_memory(self, bytes: usize) -> Self {
         Self { max_blocks: MAX_BLOCKS.min(bytes / MEMORY_OF_BLOCK), ..self }
     }
@@ -149,7 +148,6 @@ impl Packer {
         Err(KeepReason::NotRestorable)
     }
 
-    /// Whether the packed image decodes to the same samples as the file.
     fn decodes_alike(&mut self, packed: &[u8]) -> bool {
         let mut whole = |width, height| Ok(Region { x: 0, y: 0, width, height });
         let decoded = decode(packed, None, self.level, &mut whole, &mut self.planes[1]);

@@ -8,22 +8,18 @@ use crate::decode::Region;
 use base::error::DecodeError;
 use std::ops::Range;
 
-/// The head of a packed image.
 #[derive(Debug)]
 pub(in super::super) struct PackedImage(PackedHead);
 
 impl PackedImage {
-    /// Reads and validates the head of a packed image, but not its rows of MCUs.
     pub(in super::super) fn read(packed: &[u8]) -> Result<Self, DecodeError> {
         PackedHead::read(packed).map(Self)
     }
 
-    /// The width and height of the image.
     pub(in super::super) fn size(&self) -> (u32, u32) {
         (self.0.frame.width, self.0.frame.height)
     }
 
-    /// Plans the decoding of `region`.
     pub(in super::super) fn plan(&self, region: Region) -> Result<CudaPlan, DecodeError> {
         let Self(head) = self;
         let region = layout(head, region)?;
@@ -50,7 +46,6 @@ impl PackedImage {
 }
 
 impl PackedHead {
-    /// The byte range of the rows of MCUs with wanted blocks.
     pub(super) fn bytes_of(&self, region: &RegionLayout) -> Range<usize> {
         let numbers = region.rows_of_mcus(&grids(&self.frame).0, self.rows.len());
         match numbers.clone().last() {
@@ -61,7 +56,6 @@ impl PackedHead {
 }
 
 impl RegionLayout {
-    /// The indices of the rows of MCUs with wanted blocks, in an image of `rows` rows.
     pub(super) fn rows_of_mcus(&self, grids: &[BlockGrid], rows: usize) -> Range<usize> {
         let over = self.parts.iter().zip(grids);
         let start = over.clone().map(|(part, grid)| part.rows.start as usize / grid.rows).min();

@@ -15,7 +15,6 @@ const LONGEST_RUN: u32 = 0x7FFF;
 /// The largest number of pending correction bits of a run. libjpeg ends a run before the next block could exceed it.
 const MAX_CORRECTIONS: usize = 1000 - 64 + 1;
 
-/// Encodes the current scan of `header`.
 pub(super) fn write(
     image: &ImageBlocks,
     header: &ScanHeader,
@@ -58,7 +57,6 @@ fn write_dc(
     if scan.missing { Err(corrupt("its Huffman tables have no code for a symbol")) } else { Ok(()) }
 }
 
-/// A scan of DC coefficients during encoding.
 struct DcScan<'a, 'b> {
     bits: &'a mut ScanBits<'b>,
     /// The codes of each component of the scan; empty for a scan that adds a further bit.
@@ -85,14 +83,13 @@ impl ScanCoder for DcScan<'_, '_> {
     }
 }
 
-/// A scan of AC coefficients during encoding.
 struct AcScan<'a, 'b> {
     bits: &'a mut ScanBits<'b>,
     codes: SymbolCodes,
     progression: Progression,
     longest_run: u32,
     missing: bool,
-    /// The length of the pending run: blocks that need no further code in this scan.
+    /// The length of the pending end-of-band run: the number of blocks that need no further code in this scan.
     run: u32,
     /// The correction bits of the pending run's blocks, which are written after the run.
     corrections: Vec<u8>,
@@ -132,7 +129,6 @@ impl AcScan<'_, '_> {
         self.bits.put(code, length);
     }
 
-    /// Writes the pending run, if any, and its correction bits.
     fn end_run(&mut self) {
         if self.run > 0 {
             let size = 31 - self.run.leading_zeros();
@@ -143,14 +139,12 @@ impl AcScan<'_, '_> {
         }
     }
 
-    /// Writes the correction bits, starting at index `from`.
     fn write_corrections(&mut self, from: usize) {
         for bit in self.corrections.drain(from..) {
             self.bits.put(u32::from(bit), 1);
         }
     }
 
-    /// Adds a block that needs no further code to the pending run.
     fn extend_run(&mut self) {
         self.run += 1;
         if self.run == self.longest_run {
@@ -158,7 +152,7 @@ impl AcScan<'_, '_> {
         }
     }
 
-    /// Encodes a block in a first scan of its coefficients.
+    /// Encodes a block in a first AC scan, which codes the high bits of coefficients.
     fn first(&mut self, block: &CodedBlock) {
         let Progression { first, last, low, .. } = self.progression;
         let mut zeros = 0;
@@ -184,11 +178,11 @@ impl AcScan<'_, '_> {
         }
     }
 
-    /// Encodes one further bit of a block's coefficients.
+    /// Encodes a block in a refining AC scan: one further bit of the coefficients.
     fn refine(&mut self, block: &CodedBlock) {
         let Progression { first, last, low, .. } = self.progression;
         let magnitude = |k: u8| i32::from(block[usize::from(k)]).abs() >> low;
-        // After the last coefficient that is new in this scan the block needs no more codes.
+        // After the last coefficient that becomes nonzero in this scan, the block needs no more codes.
         let end = (first..=last).rev().find(|&k| magnitude(k) == 1).unwrap_or(0);
         let mut zeros = 0;
         // This block's correction bits begin at index `own`, after those of the pending run.

@@ -13,7 +13,6 @@ use base::simd::Level;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// A region of a packed image to decode.
 struct RegionJob<'a> {
     packed: &'a [u8],
     head: &'a PackedHead,
@@ -22,16 +21,13 @@ struct RegionJob<'a> {
     grids: Vec<BlockGrid>,
 }
 
-/// The destination of a block's pixel values.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SamplePlace {
     /// The index of the component and of its plane.
     pub(super) component: usize,
-    /// The offset of the first sample in the plane.
     pub(super) at: usize,
 }
 
-/// The quantisation tables of blocks, and the planes for their samples.
 pub(super) struct BlockTarget<'a> {
     pub(super) quantisation: &'a [Quantisation],
     pub(super) planes: &'a mut [Plane],
@@ -45,7 +41,6 @@ impl BlockTarget<'_> {
         (&self.quantisation[place.component], &mut plane.data[place.at..], plane.stride)
     }
 
-    /// Writes the samples of a block whose only nonzero coefficient is DC.
     #[inline(always)]
     pub(super) fn write_dc(&mut self, dc: i16, place: SamplePlace) -> Result<(), OutOfRange> {
         let (quantisation, out, stride) = self.at(place);
@@ -53,12 +48,11 @@ impl BlockTarget<'_> {
     }
 }
 
-/// A unit during its decoding.
 pub(super) struct UnitDecoder<'a> {
     pub(super) bytes: UnitBytes<'a>,
     pub(super) window: &'a UnitWindow,
     pub(super) blocks: &'a UnitBlocks,
-    /// The number of bytes that the escapes of previous blocks take, counted back from the unit's end.
+    /// The number of bytes at the unit's end that contain the escapes of previous blocks.
     pub(super) escapes: usize,
     /// Whether damaged data gave a coefficient that exceeds the range of 8-bit images.
     pub(super) is_damaged: bool,
@@ -88,11 +82,9 @@ pub(super) trait UnitSink {
         place: SamplePlace,
     ) -> Result<(), OutOfRange>;
 
-    /// Writes the samples of a pending block.
     fn flush(&mut self, target: &mut BlockTarget) -> Result<(), OutOfRange>;
 }
 
-/// Expands a block into memory and transforms it.
 struct ByBlock<E, T> {
     block: IdctBlock,
     by: PhantomData<(E, T)>,
@@ -126,7 +118,6 @@ impl<E: Expand, T: InverseDct> UnitSink for ByBlock<E, T> {
     }
 }
 
-/// Decodes the region of `layout` into `out`.
 pub(super) fn decode(
     packed: &[u8],
     head: &PackedHead,
@@ -138,8 +129,8 @@ pub(super) fn decode(
     layout.shape(&mut out.planes);
     let job =
         RegionJob { packed, head, layout, quantisation: head.quantisation(), grids: grids(&head.frame).0 };
-    // With two blocks at a time, damage is detected late. So an image that fails is decoded again, block by block, to
-    // find the position of the damage.
+    // If two blocks are transformed together, damage is detected late. So an image that fails is decoded again, block
+    // by block, to find the position of the damage.
     match level {
         // SAFETY: the level guarantees that the processor has these instructions.
         #[cfg(target_arch = "x86_64")]
@@ -216,7 +207,6 @@ fn decode_with<S: UnitSink>(job: &RegionJob, planes: &mut [Plane]) -> Result<(),
     sink.flush(&mut target).map_err(|OutOfRange| out_of_range(rows.end))
 }
 
-/// Prefetches bytes into the cache.
 #[inline(always)]
 fn prefetch(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
@@ -234,7 +224,6 @@ fn out_of_range(row: usize) -> DecodeError {
 }
 
 impl RegionJob<'_> {
-    /// The rows of MCUs with wanted blocks.
     fn rows(&self) -> Range<usize> {
         self.layout.rows_of_mcus(&self.grids, self.head.rows.len())
     }
@@ -246,13 +235,12 @@ pub(super) struct McuRow<'a> {
     lengths: &'a [u8],
     /// The bytes of the row's units, and all bytes after them.
     bytes: &'a [u8],
-    /// The number of bytes of the units.
     length: usize,
     number: usize,
 }
 
 impl<'a> McuRow<'a> {
-    /// Verifies row `number`.
+    /// Finds row `number` of MCUs, and verifies the row's checksum.
     pub(super) fn open(
         packed: &'a [u8],
         head: &PackedHead,
@@ -269,7 +257,6 @@ impl<'a> McuRow<'a> {
         Ok(Self { lengths, bytes: &packed[place.end - units.len()..], length: units.len(), number })
     }
 
-    /// The row's units, in order.
     #[inline(always)]
     pub(super) fn units(&self) -> impl Iterator<Item = Result<UnitBytes<'a>, DecodeError>> {
         let (mut bytes, mut left, number) = (self.bytes, self.length, self.number);

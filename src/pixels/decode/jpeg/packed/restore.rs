@@ -10,7 +10,6 @@ use super::{corrupt, progressive, sequential};
 use base::error::DecodeError;
 use base::simd::Level;
 
-/// Copies to `plain` the bytes of a file that are not entropy-coded.
 pub(super) fn copy_uncoded_bytes(file: &[u8], plain: &mut Vec<u8>) -> Result<(), DecodeError> {
     plain.clear();
     let mut header = ScanHeader::parse(file)?;
@@ -79,7 +78,6 @@ fn check_scan(image: &ImageBlocks, header: &ScanHeader) -> Result<(), DecodeErro
 /// Encodes the blocks of a scan one after another. A trait, because a closure would be compiled without the target
 /// features of the enclosing function.
 pub(super) trait ScanCoder {
-    /// Ends a restart interval with its marker.
     fn restart(&mut self);
 
     /// Encodes the next block. `place` is the index of the block's component in the scan.

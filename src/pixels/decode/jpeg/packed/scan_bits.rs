@@ -4,11 +4,10 @@
 /// a restart interval ends.
 pub(super) struct ScanBits<'a> {
     out: &'a mut Vec<u8>,
-    /// The restart interval's bytes so far, unstuffed, and space for more.
+    /// The bytes of the current restart interval, before stuffing, and space for more bytes.
     plain: &'a mut Vec<u8>,
     cursor: BitCursor,
     padded_with_zeros: bool,
-    /// The number of the next restart marker: 0..=7 for RST0 to RST7.
     marker: u8,
 }
 
@@ -16,7 +15,6 @@ pub(super) struct ScanBits<'a> {
 /// encoded.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct BitCursor {
-    /// The number of whole bytes.
     at: usize,
     /// The bits of the incomplete byte, highest first.
     window: u64,
@@ -45,12 +43,12 @@ impl BitCursor {
 const MIN_SPACE: usize = 1 << 11;
 
 impl<'a> ScanBits<'a> {
-    /// Starts a scan at the end of `out`. `plain` is working memory.
     pub(super) fn new(out: &'a mut Vec<u8>, plain: &'a mut Vec<u8>, padded_with_zeros: bool) -> Self {
         Self { out, plain, cursor: BitCursor::default(), padded_with_zeros, marker: 0 }
     }
 
-    /// The position for a block's bits, and the space for them. [`Self::close_block`] takes the cursor back.
+    /// Returns the cursor for writing a block's bits, and the space for the bits. [`Self::close_block`] takes the
+    /// cursor back.
     #[inline(always)]
     pub(super) fn open_block(&mut self) -> (BitCursor, &mut [u8]) {
         let cursor = self.cursor;
@@ -70,14 +68,13 @@ impl<'a> ScanBits<'a> {
         self.plain.resize(2 * self.plain.len() + (1 << 16), 0);
     }
 
-    /// Appends a few bits; see [`BitCursor::put`].
     pub(super) fn put(&mut self, bits: u32, count: u32) {
         let (mut cursor, space) = self.open_block();
         cursor.put(space, bits.into(), count);
         self.close_block(cursor);
     }
 
-    /// Pads the last byte, and appends all bytes with stuffing.
+    /// Pads the last byte with bits, and appends all bytes to `out` with byte stuffing.
     pub(super) fn finish(&mut self) {
         let missing = self.cursor.filled.wrapping_neg() % 8;
         let padding = if self.padded_with_zeros { 0 } else { (1 << missing) - 1 };
@@ -93,7 +90,6 @@ impl<'a> ScanBits<'a> {
         self.cursor.at = 0;
     }
 
-    /// Ends a restart interval with its marker.
     pub(super) fn restart(&mut self) {
         self.finish();
         self.out.extend([0xFF, 0xD0 + self.marker]);

@@ -19,7 +19,6 @@ pub(super) struct AcCodes([u32; 256]);
 /// The number of low bits of an entry that store the length of the code and its value bits.
 const LENGTH_BITS: u32 = 5;
 
-/// The largest number of value bits of an AC coefficient.
 const MAX_SIZE: u32 = 10;
 
 impl AcCodes {
@@ -43,7 +42,6 @@ impl AcCodes {
         (entry >> LENGTH_BITS | bits, entry & ((1 << LENGTH_BITS) - 1))
     }
 
-    /// Writes the result of [`AcCodes::with_bits`].
     #[inline(always)]
     pub(super) fn put(
         &self,
@@ -57,7 +55,6 @@ impl AcCodes {
         cursor.put(space, code.into(), length);
     }
 
-    /// Writes the symbols and bits of a value with `run` zeros before it.
     #[inline(always)]
     pub(super) fn put_value(
         &self,
@@ -76,18 +73,14 @@ impl AcCodes {
     }
 }
 
-/// The symbol for sixteen zeros.
 const SIXTEEN_ZEROS: u8 = 0xF0;
 
-/// The symbol for the end of a block.
 pub(super) const END: u8 = 0;
 
-/// Encodes a block's AC coefficients, for one instruction set.
 pub(super) trait CodeBlock {
     fn ac(block: &CodedBlock, codes: &AcCodes, cursor: &mut BitCursor, space: &mut [u8], missing: &mut bool);
 }
 
-/// Encodes one coefficient after another.
 pub(super) struct ScalarBlockEncoder<M>(PhantomData<M>);
 
 impl<M: MaskWork> CodeBlock for ScalarBlockEncoder<M> {
@@ -107,7 +100,6 @@ impl<M: MaskWork> CodeBlock for ScalarBlockEncoder<M> {
     }
 }
 
-/// Encodes a scan.
 pub(super) fn write(
     image: &ImageBlocks,
     header: &ScanHeader,
@@ -167,14 +159,10 @@ fn write_with<B: CodeBlock>(
     if scan.missing { Err(corrupt("its Huffman tables have no code for a symbol")) } else { Ok(()) }
 }
 
-/// A scan during encoding.
 struct SequentialScan<'a, 'b, B> {
     bits: &'a mut ScanBits<'b>,
-    /// The codes of each component of the scan.
     codes: &'a [(SymbolCodes, AcCodes)],
-    /// The previous DC coefficient of each component of the scan.
     dc: [i32; 4],
-    /// Whether a symbol had no code.
     missing: bool,
     coder: PhantomData<B>,
 }

@@ -33,7 +33,6 @@ pub(super) fn value_bits(value: i32, size: u32) -> u32 {
     (value + (value >> 31)) as u32 & !(u32::MAX << size)
 }
 
-/// The number of bits of a value's magnitude.
 #[inline(always)]
 pub(super) fn size_of_value(value: i32) -> u32 {
     32 - value.unsigned_abs().leading_zeros()

@@ -1,4 +1,4 @@
-//! Packed files restore, and decode to the same planes at every level.
+//! Tests that packed files can be restored byte for byte, and that they decode to the same planes at every SIMD level.
 
 use super::coefficients::{ImageBlocks, block_count, read_packed};
 use super::pack::MEMORY_OF_BLOCK;
@@ -8,7 +8,6 @@ use crate::decode::{Decoder, KeepReason};
 use base::rng::{RandomKey, Use};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
-/// A JPEG of noise and gradients.
 fn image(
     seed: u64,
     quality: u8,
@@ -31,7 +30,6 @@ fn image(
     file
 }
 
-/// Files of all kinds that can be packed.
 fn files() -> Vec<Vec<u8>> {
     let mut files = Vec::new();
     for seed in 0..40 {
@@ -102,8 +100,7 @@ fn regions_are_those_of_the_jpeg_at_every_level() {
     }
 }
 
-/// A region is decoded from the parts that the header summary gives, whatever the other bytes are. With fewer bytes,
-/// decoding fails.
+/// Decoding a region needs only the bytes that the header summary names. With fewer bytes, decoding fails.
 #[test]
 fn an_outline_says_which_parts_a_region_needs() {
     let mut packer = Packer::new();
@@ -133,7 +130,7 @@ fn an_outline_says_which_parts_a_region_needs() {
                 decoder.decode(&packed, choose, &mut expected).unwrap();
                 decoder.decode_parts(&poisoned, Some(parts), choose, &mut planes).unwrap();
                 assert!(planes.same_samples(&expected), "file {number} {} {region:?}", level.name());
-                // Existing bytes are refused too if they were not read.
+                // Decoding also fails if `parts` leaves out bytes that `packed` contains.
                 let head = PackedHead::read(&packed).unwrap();
                 let rows = head.bytes_of(&layout(&head, region).unwrap());
                 let (first, last) = (rows.start as u32, rows.end as u32);
@@ -158,7 +155,7 @@ fn tall() -> Vec<u8> {
     file
 }
 
-/// Whether parts are intact depends only on the bytes that were read.
+/// `parts_are_intact` ignores changes to bytes that were not read.
 #[test]
 fn parts_are_sound_where_all_bytes_that_were_read_are() {
     let mut packed = Vec::new();
@@ -177,7 +174,7 @@ fn parts_are_sound_where_all_bytes_that_were_read_are() {
             let is_sound = PackedHeaderSummary::parts_are_intact(&known, &damaged, parts);
             let is_read = parts.holds(&(at..at + 1));
             let is_wanted = at < head.length || wanted.contains(&at);
-            // A row that was read only to its middle is not checked, and none of its bytes is wanted.
+            // A row of which only a part was read is not checked, and none of its bytes is wanted.
             assert!(if is_wanted { !is_sound } else { is_sound || is_read }, "byte {at} of {parts:?}");
         }
     }
@@ -231,7 +228,7 @@ fn what_cannot_be_packed_says_why() {
         bytes
     };
     assert_eq!(packer.pack(&ink, &mut out), Err(KeepReason::Kind));
-    // A junk byte before the end marker is not coded data.
+    // A junk byte before the end marker is neither coded data nor a segment, so it cannot be restored.
     let mut more = file[..file.len() - 2].to_vec();
     more.extend([0x55, 0xFF, 0xD9]);
     assert_eq!(packer.pack(&more, &mut out), Err(KeepReason::NotRestorable));

@@ -3,25 +3,24 @@
 use super::corrupt;
 use base::error::DecodeError;
 
-/// The largest number of blocks in a unit.
 pub(super) const UNIT: usize = 16;
 
-/// The number of bits of a unit's first DC coefficient.
+/// The number of bits in which a unit stores its first DC coefficient.
 pub(super) const DC_BITS: u32 = 12;
-/// The number of bits of the width of the DC differences.
+/// The number of bits in which a unit stores the width of its DC differences.
 pub(super) const DIFFERENCE_BITS: u32 = 4;
 /// The number of bits of a unit's head: the two fields above, and the flag for long escapes.
 pub(super) const HEAD_BITS: usize = (DC_BITS + DIFFERENCE_BITS + 1) as usize;
 
-/// The number of bits of the index of a block's last nonzero coefficient.
+/// The number of bits in which a block's header stores the index of the last nonzero coefficient.
 pub(super) const LAST_BITS: u32 = 6;
-/// The number of bits of the width of a block's remainders.
+/// The number of bits in which a block's header stores the width of the remainders.
 pub(super) const WIDTH_BITS: u32 = 3;
-/// The number of bits of a block's header.
 pub(super) const BLOCK_BITS: usize = (LAST_BITS + WIDTH_BITS) as usize;
 
-/// The remainder that marks an escape, by the width of remainders. For seven bits it is 126, one less than the largest
-/// value of seven bits. So every coefficient without an escape has a magnitude of at most 127 and fits in a byte.
+/// The escape code, by the width of remainders in bits. A remainder (magnitude minus 2) of this value means that an
+/// escape, a number at the unit's end, must be added to it. For seven bits it is 126, one less than the largest value
+/// of seven bits. So every coefficient without an escape has a magnitude of at most 127 and fits in a byte.
 pub(super) const ESCAPE: [u8; 8] = [u8::MAX, 1, 3, 7, 15, 31, 63, 126];
 
 /// The largest magnitude of an AC coefficient: 8-bit images have at most ten bits (ITU T.81, F.1.2.2.1).
@@ -36,7 +35,6 @@ pub(super) fn min_row_bytes(count: usize) -> usize {
 /// The contents of a unit's blocks, except the remainders and escapes, which are read later.
 #[derive(Debug, Default)]
 pub(super) struct UnitBlocks {
-    /// The DC coefficients.
     pub(super) dc: [i16; UNIT],
     /// The masks of nonzero AC coefficients: bit k stands for coefficient k in coding order.
     pub(super) nonzero: [u64; UNIT],
@@ -44,13 +42,11 @@ pub(super) struct UnitBlocks {
     pub(super) negative: [u64; UNIT],
     /// One bit for each nonzero coefficient, lowest first: whether the magnitude is greater than 1.
     pub(super) large: [u64; UNIT],
-    /// The width in bits of a block's remainders.
     pub(super) width: [u8; UNIT],
     /// The bit offset in the unit at which a block's remainders start.
     pub(super) rest: [u32; UNIT],
     /// The number of bytes of an escape: 1 or 2.
     escape_bytes: usize,
-    /// Whether the unit might have escapes.
     escapes: bool,
 }
 
@@ -58,11 +54,10 @@ pub(super) struct UnitBlocks {
 /// block's header, the masks and the remainders.
 const MAX_BITS: usize = HEAD_BITS + UNIT * (15 + BLOCK_BITS + 62 + 2 * 63 + 63 * 7);
 
-/// A power of two that is greater than the bytes of a unit without its escapes, plus one load.
+/// A power of two that is greater than the size in bytes of a unit without its escapes, plus [`LOAD`].
 const MAX_BYTES: usize = 2048;
 const _: () = assert!(MAX_BITS / 8 + LOAD < MAX_BYTES);
 
-/// The largest number of bytes of one load.
 const LOAD: usize = 64;
 
 /// A unit's bytes, followed by other bytes of the image or zeros, which are never used. The length of a window is
@@ -71,17 +66,15 @@ pub(super) type UnitWindow = [u8; MAX_BYTES + LOAD];
 
 pub(super) const NO_BYTES: UnitWindow = [0; MAX_BYTES + LOAD];
 
-/// The bytes of a unit, borrowed from the image.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UnitBytes<'a> {
     /// All bytes of the image from the unit's first byte on.
     pub(super) bytes: &'a [u8],
-    /// The number of bytes of the unit itself.
     pub(super) length: usize,
 }
 
 impl<'a> UnitBytes<'a> {
-    /// The bytes to load from. They are copied to `scratch` if the image has fewer bytes than a window.
+    /// Returns the unit's bytes as a window. Copies them to `scratch` if the image ends before the window would end.
     #[inline(always)]
     pub(super) fn window(self, scratch: &'a mut UnitWindow) -> &'a UnitWindow {
         match self.bytes.first_chunk() {
@@ -194,8 +187,7 @@ impl UnitBlocks {
         Ok(())
     }
 
-    /// The number of bytes that the escapes of the blocks before block `number` take. They are stored at the unit's
-    /// end.
+    /// Returns how many bytes at the unit's end contain the escapes of the blocks before block `number`.
     #[inline(always)]
     pub(super) fn escapes_before(&self, window: &UnitWindow, number: usize) -> usize {
         if !self.escapes {
@@ -205,7 +197,6 @@ impl UnitBlocks {
         }
     }
 
-    /// The number of escapes of a block.
     fn count_escapes(&self, window: &UnitWindow, number: usize) -> usize {
         let (width, mut at) = (u32::from(self.width[number]), self.rest[number] as usize);
         if width == 0 {
@@ -239,7 +230,6 @@ impl UnitBlocks {
         (u32::from(u16::from_le_bytes([low, high])) + base).min(MAX_MAGNITUDE as u32 + 1) as i16
     }
 
-    /// The number of bytes that `count` escapes take.
     pub(super) fn escape_length(&self, count: usize) -> usize {
         count * self.escape_bytes
     }

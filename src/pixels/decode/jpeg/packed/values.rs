@@ -5,19 +5,16 @@ use super::region::UnitDecoder;
 use super::unit::{ESCAPE, MAX_MAGNITUDE, bits, lowest};
 use crate::decode::jpeg::idct::{IdctBlock, PLACES};
 
-/// Expands the coefficients of a block, for one instruction set.
 pub(super) trait Expand {
     /// Writes all coefficients of block `number` in the order of [`PLACES`]. `block` must contain only zeros.
     fn expand(unit: &mut UnitDecoder, number: usize, block: &mut IdctBlock);
 }
 
-/// Reads blocks in coding order, for one instruction set.
 pub(super) trait ReadCoded {
-    /// Reads all coefficients of block `number`.
+    /// Reads all coefficients of block `number`, in coding order.
     fn read(unit: &mut UnitDecoder, number: usize, block: &mut CodedBlock);
 }
 
-/// Expands one coefficient after another.
 pub(super) struct PortableExpander;
 
 impl Expand for PortableExpander {
@@ -51,7 +48,6 @@ impl UnitDecoder<'_> {
         let (mut nonzero, mut negative, mut large) =
             (blocks.nonzero[number], blocks.negative[number], blocks.large[number]);
         let mut at = blocks.rest[number] as usize;
-        // The indices of coefficients with escapes. The highest bit marks a negative coefficient.
         let (mut escaped, mut count) = ([0u8; 64], 0);
         while nonzero != 0 {
             let mut window = bits(self.window, at);

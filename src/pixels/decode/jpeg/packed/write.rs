@@ -38,7 +38,6 @@ impl UnitCursor {
         self.filled &= 7;
     }
 
-    /// Appends up to 63 bits.
     #[inline(always)]
     fn put_long(&mut self, buffer: &mut UnitBuffer, bits: u64, count: u32) {
         let first = count.min(32);
@@ -47,10 +46,8 @@ impl UnitCursor {
     }
 }
 
-/// The bytes of a unit during writing.
 type UnitBuffer = [u8; MAX_BYTES];
 
-/// A measured block.
 #[derive(Clone, Copy)]
 struct MeasuredBlock {
     nonzero: u64,
@@ -59,13 +56,11 @@ struct MeasuredBlock {
     /// One bit for each nonzero coefficient, lowest first: whether the magnitude is greater than 1.
     large: u64,
     width: u32,
-    /// The remainders (magnitude minus 2) of large coefficients.
     rests: [u16; 64],
     /// The largest of the block's remainders (magnitude minus 2); 0 if there are none.
     most: u16,
 }
 
-/// Writes units one after another, in its own memory.
 pub(super) struct UnitWriter {
     buffer: Box<UnitBuffer>,
     blocks: Box<[MeasuredBlock; UNIT]>,
@@ -151,7 +146,6 @@ impl UnitWriter {
         Ok(())
     }
 
-    /// Appends a unit of these blocks.
     #[inline(always)]
     fn write<M: MaskWork>(&mut self, unit: &[CodedBlock], out: &mut Vec<u8>) -> Result<(), TooLarge> {
         for (block, measured) in unit.iter().zip(self.blocks.iter_mut()) {
@@ -170,7 +164,8 @@ impl UnitWriter {
             bits.put(buffer, u64::from(last | block.width << LAST_BITS), BLOCK_BITS as u32);
         }
         for block in blocks {
-            // The bit of the last coefficient is implied.
+            // The bit of the last nonzero coefficient is not stored, because the block's header has the index of this
+            // coefficient.
             let last = 63 - (block.nonzero | 1).leading_zeros();
             bits.put_long(buffer, (block.nonzero & !(1 << last)) >> 1, last.saturating_sub(1));
         }
@@ -180,8 +175,8 @@ impl UnitWriter {
             bits.put_long(buffer, block.large, count);
         }
         self.escapes.clear();
-        // Escapes are stored in the order of blocks from the end backwards, but within a block in the order of
-        // coefficients.
+        // The escapes of the blocks are stored backwards from the unit's end. Within a block, escapes are in the order
+        // of the coefficients.
         for block in blocks {
             let escape = u16::from(ESCAPE[block.width as usize]);
             if block.width == 0 {
@@ -208,8 +203,6 @@ impl UnitWriter {
     }
 }
 
-/// Writes a unit's DC coefficients: the first coefficient, then the difference of each coefficient from the previous
-/// one.
 #[inline(always)]
 fn write_dc(
     bits: &mut UnitCursor,
@@ -238,7 +231,7 @@ fn write_dc(
     Ok(())
 }
 
-/// Writes a block's remainders. Remainders that are too large are written as `escape`.
+/// Writes a block's remainders. A remainder that is too large is written as the escape code `escape`.
 #[inline(always)]
 fn write_remainders<M: MaskWork>(
     bits: &mut UnitCursor,
@@ -262,7 +255,6 @@ fn write_remainders<M: MaskWork>(
 }
 
 impl MeasuredBlock {
-    /// The remainders of the block's large coefficients.
     #[inline(always)]
     fn rests(&self) -> &[u16] {
         &self.rests[..self.large.count_ones() as usize & 63]

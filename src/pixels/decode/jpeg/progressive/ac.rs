@@ -8,10 +8,9 @@ use super::block::{Band, Coefficients, Masks, first, refine, skip_block};
 use super::{ProgressiveJob, ScanTables};
 use crate::decode::Plane;
 
-/// Memory for one row of blocks.
 #[derive(Debug, Default)]
 pub(super) struct BlockRow {
-    /// The coefficients of the wanted blocks; all zero between rows.
+    /// The coefficients of the blocks to decode in this row. They are zeroed after each row.
     coefficients: Vec<Coefficients>,
     /// For each block of the component, wanted or not, the mask of its nonzero coefficients. Used only if the component
     /// has refining scans.
@@ -24,22 +23,17 @@ impl BlockRow {
     }
 }
 
-/// A scan of the component, and the position of its reader.
 struct ScanCursor<'a> {
     entropy: &'a Entropy,
     table: &'a AcTable,
-    /// The index of the scan in the file.
     number: usize,
     band: Band,
-    /// Whether the scan refines coefficients of earlier scans.
     refines: bool,
     /// The number of blocks between restart markers; 0 if there are none.
     restart_interval: u64,
-    /// The index of the current restart interval.
     segment: usize,
     /// The number of blocks of the restart interval that are still to be read.
     left: u64,
-    /// The index of the next block.
     block: u64,
     bits: BitReader<'a>,
     /// The number of following blocks that have no (further) codes in this scan.
@@ -71,7 +65,6 @@ impl<'a> ScanCursor<'a> {
         (self.number, ScanFailure { fault, mcu: self.block, byte: self.bits.consumed_bytes() })
     }
 
-    /// Jumps to restart interval `segment`.
     fn restart(&mut self, segment: u64) -> Result<(), (usize, ScanFailure)> {
         self.segment = segment as usize;
         self.bits = self.entropy.reader(self.segment).ok_or(self.failure(ScanFault::OutOfData))?;
@@ -91,7 +84,6 @@ impl<'a> ScanCursor<'a> {
         Ok(self.left.min(wanted as u64) as usize)
     }
 
-    /// Counts blocks that were read.
     #[inline(always)]
     fn count(&mut self, blocks: usize) {
         self.block += blocks as u64;
@@ -132,7 +124,6 @@ impl<'a> ScanCursor<'a> {
         done.map_err(|fault| self.failure(fault))
     }
 
-    /// Reads the next blocks of a first scan.
     #[inline(always)]
     fn read(&mut self, mut row: &mut [Coefficients]) -> Result<(), (usize, ScanFailure)> {
         while !row.is_empty() {
@@ -216,7 +207,6 @@ impl<'a> ScanCursor<'a> {
     }
 }
 
-/// Decodes the wanted blocks of a component into its plane.
 #[inline(always)]
 pub(super) fn decode<T: InverseDct + Masks>(
     job: &ProgressiveJob,

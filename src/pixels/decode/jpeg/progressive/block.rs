@@ -54,7 +54,6 @@ impl Masks for super::super::idct::avx2::Avx2Idct {
     }
 }
 
-/// The coefficients that a scan codes, and their bits.
 #[derive(Clone, Copy)]
 pub(super) struct Band {
     first: usize,
@@ -133,7 +132,6 @@ pub(super) fn first<const STORE: bool, const MASK: bool>(
     }
 }
 
-/// Skips a block of a first scan.
 #[inline(always)]
 pub(super) fn skip_block(
     bits: &mut BitReader,
@@ -145,13 +143,10 @@ pub(super) fn skip_block(
     first::<false, false>(bits, eob_run, table, band, &mut nonzero, &mut block)
 }
 
-/// A symbol that a special entry of the lookup table stands for.
 enum SpecialSymbol {
     /// The end of this many blocks, including the current one. They have no further codes.
     End(u32),
-    /// Sixteen zeros.
     Zeros,
-    /// A value after a run of zeros.
     Value(usize, i32),
 }
 
@@ -247,7 +242,6 @@ pub(super) fn refine<T: Masks, const STORE: bool>(
 fn corrections<T: Masks>(bits: &mut BitReader, which: u64) -> u64 {
     let count = which.count_ones();
     if count > 32 {
-        // Read more than 32 bits in two steps.
         let late = T::deposit((1 << (count - 32)) - 1, which);
         let early = corrections_in_window::<T>(bits, which ^ late, 32);
         bits.refill();

@@ -39,12 +39,9 @@ pub(super) const MAX_SCANS: usize = 100;
 /// Scratch memory of more than this many bytes is freed after the image.
 const KEPT: usize = 16 << 20;
 
-/// Memory that is reused for each image.
 #[derive(Debug, Default)]
 pub(super) struct ProgressiveScratch {
-    /// The entropy-coded data, by scan.
     entropies: Vec<Entropy>,
-    /// The DC coefficients of the wanted blocks, by component.
     dc: [Vec<i16>; 4],
     row: BlockRow,
 }
@@ -57,7 +54,6 @@ impl ProgressiveScratch {
     }
 }
 
-/// A scan that is ready to be read.
 struct ProgressiveScan {
     scan: Vec<ScanComponent>,
     progression: Progression,
@@ -68,7 +64,6 @@ struct ProgressiveScan {
 }
 
 enum ScanTables {
-    /// The tables of DC coefficients, by component of the scan.
     Dc(Vec<Arc<DcTable>>),
     /// Refinements of DC coefficients need no table.
     DcBits,
@@ -81,15 +76,12 @@ impl ProgressiveScan {
     }
 }
 
-/// All scans of a file.
 struct ScanPlan {
     passes: Vec<ProgressiveScan>,
-    /// The quantisation tables, by component.
     quantisation: Vec<Quantisation>,
 }
 
 impl ScanPlan {
-    /// Reads the headers of all scans, up to the end of the image.
     fn read(bytes: &[u8], header: &mut ScanHeader, cache: &mut TableCache) -> Result<Self, DecodeError> {
         let corrupt = |what: String| Err(DecodeError::Corrupt(what));
         let components = header.frame.components.len();
@@ -160,7 +152,6 @@ impl ScanPlan {
 }
 
 impl Jpeg {
-    /// Decodes a progressive file.
     pub(super) fn decode_progressive(
         &mut self,
         bytes: &[u8],
@@ -200,11 +191,9 @@ impl Jpeg {
     }
 }
 
-/// The input for decoding all scans.
 struct ProgressiveJob<'a> {
     plan: &'a ScanPlan,
     layout: &'a RegionLayout,
-    /// The entropy-coded data, by scan.
     entropies: &'a [Entropy],
 }
 

@@ -32,7 +32,6 @@ transform! {
     }
 }
 
-/// The number of magnitudes.
 const BINS: u32 = 10;
 
 /// The maximum number of chains, and of operations in a chain.

@@ -39,10 +39,10 @@ parameter_types! {
     AutoAugmentPolicy: ParameterKind::names::<AutoAugmentPolicy>("Any");
 }
 
-/// An operation, its probability, and the index of its magnitude, which is 0 for operations without magnitudes.
+/// One operation of a pair: the operation, its probability, and the index of its magnitude, which is 0 for operations
+/// without magnitudes.
 type PolicyStep = (PolicyOp, f64, u32);
 
-/// The number of magnitudes.
 const BINS: u32 = 10;
 
 impl PixelTransform for AutoAugment {

@@ -6,7 +6,6 @@ use crate::augment::ops::{Affine, PixelOp, WarpSampling};
 use crate::augment::{Filter, ImageSize};
 use base::rng::RandomStream;
 
-/// An operation of a policy, with torchvision's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PolicyOp {
     Identity,
@@ -26,42 +25,35 @@ pub(super) enum PolicyOp {
     Invert,
 }
 
-/// The largest magnitude of each operation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct MagnitudeTable {
-    /// The tangent of a shear's angle.
+    /// The tangent of the largest shear angle.
     pub(super) shear: f64,
-    /// The pixels of a translation.
     pub(super) translate: LargestTranslation,
-    /// The degrees of a rotation.
+    /// The largest rotation in degrees.
     pub(super) rotate: f64,
-    /// The largest distance of factors from 1.
+    /// The maximum distance from 1 of the factors of brightness, colour, contrast and sharpness.
     pub(super) factor: f64,
     /// The number of bits that the smallest magnitude keeps, and how many bits fewer the largest magnitude keeps.
     pub(super) posterize: (u8, u8),
 }
 
-/// The number of magnitudes of a policy, and the magnitude that an operation has.
+/// Which of a policy's magnitudes an operation has.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct PolicyMagnitude {
-    /// The number of magnitudes, from the weakest to the strongest.
     pub(super) bins: u32,
     pub(super) bin: MagnitudeBin,
 }
 
-/// The index of a magnitude among the magnitudes of a policy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum MagnitudeBin {
-    /// Always the magnitude at this index.
     Fixed(u32),
     /// A random index below this number. Index 0 is the weakest magnitude.
     Below(u32),
 }
 
-/// The largest translation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum LargestTranslation {
-    /// A number of pixels.
     Pixels(f64),
     /// A share of the image's side.
     Share(f64),
@@ -69,7 +61,6 @@ pub(super) enum LargestTranslation {
     Part(f64),
 }
 
-/// How the warps of a policy sample pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct PolicyWarp {
     pub(super) interpolation: Filter,
@@ -90,7 +81,6 @@ impl PolicyWarp {
         self.shear([degrees_of(tangent), 0.0])
     }
 
-    /// Returns a shear along y by the angle whose tangent is `tangent`, about the image's corner.
     pub(super) fn shear_y(self, tangent: f64) -> PixelOp {
         self.shear([0.0, degrees_of(tangent)])
     }
@@ -106,7 +96,6 @@ impl PolicyWarp {
         PixelOp::Affine(Affine { angle: 0.0, translate, scale: 1.0, shear: [0.0; 2], sampling })
     }
 
-    /// Returns a rotation about the centre, counter-clockwise.
     pub(super) fn rotate(self, angle: f64) -> PixelOp {
         PixelOp::Rotate { angle, sampling: self.about(None) }
     }
@@ -127,7 +116,6 @@ impl PolicyOp {
         }
     }
 
-    /// Returns the operation with a magnitude; `None` for the identity.
     fn with(self, magnitude: f64, warp: PolicyWarp) -> Option<PixelOp> {
         let factor = 1.0 + magnitude;
         Some(match self {
@@ -196,7 +184,6 @@ impl MagnitudeTable {
 }
 
 impl LargestTranslation {
-    /// Returns the largest translation, in pixels, along a side of the image.
     fn along(self, side: u32) -> f64 {
         match self {
             Self::Pixels(pixels) => pixels,
@@ -206,9 +193,9 @@ impl LargestTranslation {
     }
 }
 
-/// Returns the number at index `at` of `count` numbers spread evenly from `start` to `end`, as torch's `linspace`:
-/// torch counts from the nearer end, and rounds once. f64 holds the product and the sum exactly, so this function
-/// rounds once, too.
+/// Returns the number at index `at` of `count` numbers that are evenly spread from `start` to `end`. It equals torch's
+/// `linspace`, which counts from the nearer end and rounds once: f64 holds the product and the sum exactly, so only the
+/// conversion to f32 rounds.
 fn linspace(start: f32, end: f32, count: u32, at: u32) -> f32 {
     let step = f64::from((end - start) / (count - 1) as f32);
     let number = if at < count / 2 {

@@ -40,10 +40,9 @@ transform! {
     }
 }
 
-/// The largest allowed number of operations on one image, and of magnitudes.
+/// The largest allowed `num_ops` and `num_magnitude_bins`.
 const MAX_BINS: u32 = 1000;
 
-/// The operations of both policies, in torchvision's order.
 const OPS: [PolicyOp; 14] = [
     PolicyOp::Identity,
     PolicyOp::ShearX,
@@ -61,7 +60,7 @@ const OPS: [PolicyOp; 14] = [
     PolicyOp::Equalize,
 ];
 
-/// The magnitudes of RandAugment, and of AutoAugment.
+/// The largest magnitudes of RandAugment and AutoAugment.
 pub(super) const MAGNITUDES: MagnitudeTable = MagnitudeTable {
     shear: 0.3,
     translate: LargestTranslation::Share(150.0 / 331.0),
@@ -70,7 +69,7 @@ pub(super) const MAGNITUDES: MagnitudeTable = MagnitudeTable {
     posterize: (8, 4),
 };
 
-/// The magnitudes of TrivialAugment.
+/// The largest magnitudes of TrivialAugment.
 const WIDE: MagnitudeTable = MagnitudeTable {
     shear: 0.99,
     translate: LargestTranslation::Pixels(32.0),

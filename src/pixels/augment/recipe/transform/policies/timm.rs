@@ -37,16 +37,12 @@ transform! {
     }
 }
 
-/// How the warps of timm's policies sample pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TimmInterpolation {
-    /// The nearest pixel.
     Nearest,
-    /// A bilinear filter.
     Bilinear,
-    /// A bicubic filter.
     Bicubic,
-    /// A bilinear or a bicubic filter, each time at random.
+    /// Bilinear or bicubic, drawn each time.
     Random,
 }
 
@@ -65,10 +61,8 @@ const UNIFORM_ABOVE: f64 = 100.0;
 /// The largest translation, as a share of the image's side.
 const TRANSLATE: f64 = 0.45;
 
-/// The maximum number of operations on an image.
 const MAX_OPS: u32 = 1000;
 
-/// An operation, with timm's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TimmOp {
     AutoContrast,
