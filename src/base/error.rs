@@ -117,7 +117,7 @@ pub enum DecodeError {
     /// No codec accepts the file. Contains the supported formats and a description of the file's first bytes.
     #[error("not {0}")]
     NotAnImage(String),
-    /// The file is valid, but no decoder here supports its kind (arithmetic coding, 12 bits, lossless).
+    /// The file is valid, but none of Foreload's decoders supports its kind (arithmetic coding, 12 bits, lossless).
     #[error("unsupported image: {0}")]
     Unsupported(String),
     /// The file contradicts itself or ends too early.

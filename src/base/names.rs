@@ -33,8 +33,8 @@ pub trait NamedValue: Copy + PartialEq + 'static {
     }
 }
 
-/// Implements [`NamedValue`] for an enum, and serialises each variant as its name. Users cannot select a variant that
-/// has no name here.
+/// Implements [`NamedValue`] for an enum, and serialises each variant as its name. Users cannot select a variant for
+/// which the macro call has no name.
 #[macro_export]
 macro_rules! named {
     ($type:ident: $($name:literal => $variant:ident),+ $(,)?) => {

@@ -113,7 +113,8 @@ pub fn main(args: Vec<OsString>, finder: Option<&dyn FindsJob>) -> i32 {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(answer) => {
-            // --help and --version also come here, with exit code 0. An error of printing cannot be reported anywhere.
+            // For --help and --version, clap returns an answer with exit code 0. An error of printing cannot be
+            // reported anywhere.
             let text = answer.render().to_string();
             match without_secrets(&text) {
                 Cow::Borrowed(_) => drop(answer.print()),

@@ -11,7 +11,7 @@
 //!
 //! An order depends only on the dataset's fingerprint, the selection, the seed, the epoch and `repeats`. With shuffled
 //! blocks it also depends on the blocks, the global batch and the number of ranks. Every rank makes equally many steps.
-//! With assignment by locality, a rank takes other places of a global batch than its slice, but equally many. The
+//! With assignment by locality, a rank takes other samples of a global batch than its slice, but equally many. The
 //! global batch and the state stay the same. → `tests/data/schedule.rs`, `tests/data/locality.rs`,
 //! `tests/data/selection.rs`
 
@@ -83,11 +83,11 @@ pub enum Assignment {
 
 named!(Assignment: "order" => Order, "locality" => Locality, "even_locality" => EvenLocality);
 
-/// One place of a batch, with the sample that is drawn for it.
+/// An entry of a batch: a drawn sample, and its index in the epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchEntry {
-    /// Index of the place in the epoch, over all batches and ranks. For padding, the index of the place that it
-    /// repeats. Without [repeats](Order::repeated) this is the position in the epoch's order.
+    /// The index of the entry among all entries of the epoch, over all batches and ranks. For padding, the index of the
+    /// entry that it repeats. Without [repeats](Order::repeated) this is the position in the epoch's order.
     pub position: u64,
     /// The sample, and the index of this draw among the sample's draws.
     pub draw: Draw,
@@ -104,7 +104,7 @@ pub struct BatchEntry {
 /// second time, and so on. So the repeats of a sample go to as many different ranks as possible, and neighbours in a
 /// batch are different samples.
 ///
-/// With [assignment by locality](Schedule::by_locality), ranks take other places of a global batch than their slice.
+/// With [assignment by locality](Schedule::by_locality), ranks take other samples of a global batch than their slice.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     order: Order,
@@ -112,10 +112,10 @@ pub struct Schedule {
     rank: u32,
     world_size: u32,
     last: LastBatch,
-    /// Number of consecutive places of a global batch that always go to the same rank, as mixing groups must.
+    /// Number of consecutive samples of a global batch that always go to the same rank, as mixing groups must.
     unit: u32,
     steps: u64,
-    /// The owner nodes of samples, if ranks take their places by locality.
+    /// The owner nodes of samples, if samples are assigned to ranks by locality.
     owners: Option<Arc<SampleOwners>>,
 }
 
@@ -130,8 +130,8 @@ impl Schedule {
         Ok(Self { order, batch_size, rank, world_size, last, unit: 1, steps, owners: None })
     }
 
-    /// Returns the same schedule, in which each group of `unit` places goes to one rank. Groups begin at multiples of
-    /// `unit`.
+    /// Returns the same schedule, in which each group of `unit` consecutive samples of a global batch goes to one rank.
+    /// Groups begin at multiples of `unit`.
     ///
     /// # Panics
     /// Panics unless the batch size is a multiple of `unit`.
@@ -148,8 +148,8 @@ impl Schedule {
     /// the node's samples as fit into their batches. Only the remaining samples move to other nodes. No assignment
     /// moves fewer samples, except if mixing groups must stay together.
     ///
-    /// The places of each global batch stay the same, and each rank takes as many as before, in ascending order. An
-    /// incomplete last global batch is divided into slices as usual.
+    /// The samples of each global batch stay the same, and each rank takes as many as before, in the order of the
+    /// global batch. An incomplete last global batch is divided into slices as usual.
     ///
     /// # Errors
     /// [`Error::Config`] unless `owners` has as many ranks as this schedule.
@@ -212,7 +212,7 @@ impl Schedule {
         self.slice(step).1
     }
 
-    /// Returns the places of this rank's batch in `step`, [`Schedule::batch_len`] of them. Each place is computed on
+    /// Returns the entries of this rank's batch in `step`, [`Schedule::batch_len`] of them. Each entry is computed on
     /// demand, in O(1). With assignment by locality, the whole global batch is assigned first.
     ///
     /// # Panics
@@ -236,7 +236,7 @@ impl Schedule {
         BatchEntry { position, draw: self.order.draw(self.spread().position(position)), valid }
     }
 
-    /// Returns the places that this rank takes in the global batch of `step`, in ascending order, if samples are
+    /// Returns the indices of this rank's samples in the global batch of `step`, in ascending order, if samples are
     /// assigned by locality. `None` means that the rank takes its slice.
     fn local_places(&self, step: u64) -> Option<Vec<u32>> {
         let owners = self.owners.as_ref()?;
@@ -258,7 +258,7 @@ impl Schedule {
         Some(batches.of_rank(self.rank as usize).to_vec())
     }
 
-    /// Sorts the places of a batch for reading: places of the same sample become neighbours.
+    /// Sorts the entries of a batch for reading: entries of the same sample become neighbours.
     pub fn sort_for_reading<T>(&self, places: &mut [T], entry: impl Fn(&T) -> &BatchEntry) {
         if self.order.repeats() > 1 {
             let spread = self.spread();

@@ -21,7 +21,7 @@ pub(super) struct Batches {
     pub epoch: Mutex<Epoch>,
     /// Keeps the pipeline's threads alive if only the iterator is left: `for batch in ImageLoader(...)`.
     pub pipeline: SharedPipeline,
-    /// A warning that came with the last batch, and that the user's filter turned into an error. The next call raises
+    /// A warning that came with the latest batch, and that the user's filter turned into an error. The next call raises
     /// it.
     pub warned: Mutex<Option<PyErr>>,
 }
@@ -412,14 +412,15 @@ impl PyBatch {
         Ok(self.presence(name)?.of_bytes().into())
     }
 
-    /// The ids of the samples, which are their places in the index, int64 [n]; with `on_error="skip"` the ids of the
+    /// The ids of the samples, which are their indices in the dataset, int64 [n]; with `on_error="skip"` the ids of the
     /// substitutes.
     #[getter]
     fn sample_ids(&self) -> PyTensor {
         self.batch.sample_ids().into()
     }
 
-    /// The index of each sample's draw in the epoch, int64 [n]: 0 if the epoch draws each sample once.
+    /// For each sample, the index of this draw among the epoch's draws of the same sample, int64 [n]: 0 if the epoch
+    /// draws each sample once.
     #[getter]
     fn occurrences(&self) -> PyTensor {
         self.batch.occurrences().into()

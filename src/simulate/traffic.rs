@@ -94,12 +94,12 @@ impl TrafficCells {
         (self.per_epoch * self.epochs) as usize
     }
 
-    /// Returns the index of the cell that contains `step`. Both are counted through all epochs.
+    /// Returns the index of the cell that contains `step`. Cells and steps are numbered through all epochs.
     pub fn of_step(&self, step: u64) -> usize {
         (step / self.epoch_steps * self.per_epoch + step % self.epoch_steps / self.steps) as usize
     }
 
-    /// Returns the first step of a cell, counted through all epochs.
+    /// Returns the first step of a cell. Steps are numbered through all epochs.
     pub fn first_step(&self, cell: usize) -> u64 {
         let (epoch, cell) = (cell as u64 / self.per_epoch, cell as u64 % self.per_epoch);
         epoch * self.epoch_steps + cell * self.steps
@@ -111,7 +111,7 @@ impl TrafficCells {
         epoch * each..(epoch + 1) * each
     }
 
-    /// Returns the steps of a cell, counted within its epoch.
+    /// Returns the steps of a cell, numbered within its epoch.
     pub fn steps_of(&self, cell: usize) -> Range<u64> {
         let first = cell as u64 % self.per_epoch * self.steps;
         first..(first + self.steps).min(self.epoch_steps)
@@ -189,14 +189,15 @@ impl NodeTraffic {
         }
     }
 
-    /// Counts a sample of `bytes` from `source`, used in `step` (counted through all epochs).
+    /// Counts a sample of `bytes` from `source` that is used in `step`. Steps are numbered through all epochs.
     pub fn read(&mut self, step: u64, source: ByteSource, bytes: f32) {
         let cell = self.cells.of_step(step);
         self.bytes[cell * self.cells.columns + source.column()] += bytes;
         self.epochs[self.cells.epoch(cell)].read(source, bytes);
     }
 
-    /// Counts a repeated use, in `step` (counted through all epochs), of a sample of `bytes` that the node already has.
+    /// Adds the `bytes` of a sample that is used in `step` and that the node already has. Steps are numbered through
+    /// all epochs.
     pub fn used_again(&mut self, step: u64, bytes: f32) {
         self.again.resize(self.cells.count(), 0.0);
         self.again[self.cells.of_step(step)] += bytes;

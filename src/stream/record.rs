@@ -6,7 +6,7 @@
 //! ```
 //!
 //! All numbers are little-endian. The first two members are the key and the stream's name. The same bytes are queued in
-//! memory, stored in segments and copied into slots, so only this table has the places of the members.
+//! memory, stored in segments and copied into slots, so members are found by this table alone.
 
 use base::crc::checksum;
 use base::error::{DecodeError, Error, Result};

@@ -54,7 +54,7 @@ impl RangeLocks {
         self.control(libc::F_OFD_SETLK, libc::F_UNLCK, &bytes).map(drop)
     }
 
-    /// The ranges within `bytes` that other descriptions have locked.
+    /// Returns the ranges within `bytes` that other open file descriptions have locked.
     pub fn locked_by_others(&self, bytes: Range<u64>) -> io::Result<Vec<Range<u64>>> {
         let mut found = Vec::new();
         let mut left = vec![bytes];

@@ -25,7 +25,8 @@ const UNFINISHED: &str = ".new";
 pub struct PeerProcess {
     /// The user id of the process.
     pub user: u32,
-    /// The process id; 0 if the process is not visible from here, for instance from inside another container.
+    /// The process id; 0 if the process is not visible to this process, for instance because it is in another
+    /// container.
     pub pid: u32,
 }
 

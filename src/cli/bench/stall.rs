@@ -17,7 +17,8 @@ const MIN_PAIRS: usize = 3;
 /// The maximum number of pairs. Pairs are added while their results differ too much.
 const MAX_PAIRS: usize = 7;
 
-/// How much longer the consumer waits than in epochs from memory, and the reason.
+/// How much longer the consumer waits in epochs as configured than in epochs with all samples in memory, and the
+/// reason.
 #[derive(Debug, Serialize)]
 pub(super) struct Stall {
     pub(super) resident_bytes: u64,

@@ -124,7 +124,7 @@ fn pythons() -> Vec<PathBuf> {
     pythons
 }
 
-/// The directories in which `python` finds the two packages, without importing them.
+/// The directories in which `python` finds scikit-image and scikit-learn. Does not import them.
 fn site_directories(python: &Path) -> Vec<PathBuf> {
     const ASK: &str = "import importlib.util as u, os\n\
         for name in 'skimage', 'sklearn':\n    \

@@ -30,7 +30,7 @@ pub(super) struct TopView {
     chosen: Option<(u32, u64)>,
 }
 
-/// The minimum number of table rows. If the terminal is too low for both, details are cut rather than these rows.
+/// The minimum number of table rows. In a terminal with few lines, details are cut so that these rows fit.
 const MIN_ROWS: usize = 3;
 
 impl TopView {

@@ -45,8 +45,8 @@ pub struct SampleRow {
 /// The samples of a shard and their members.
 #[derive(Debug, Default)]
 pub struct ShardRows {
-    /// The samples, sorted by the offsets of their images except in tables. Unlabelled samples have label 0. If samples
-    /// need no image, a sample without one has the extent of its first member here.
+    /// The samples, sorted by the offsets of their images except in tables. Unlabelled samples have label 0. The row of
+    /// a sample without an image has the offset and the length of the sample's first member instead.
     pub samples: Vec<SampleRow>,
     /// The keys of all members, sorted.
     pub keys: Vec<String>,

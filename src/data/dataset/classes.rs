@@ -66,8 +66,8 @@ impl Classes {
             _ => {
                 let names = parts.iter().flat_map(DatasetPart::class_names).collect::<BTreeSet<_>>();
                 let mut names: Vec<&[u8]> = names.into_iter().collect();
-                // Directories are in the order of torchvision's ImageFolder. Names that are values are sorted
-                // differently.
+                // Class names that are names of directories stay in byte order, as in torchvision's ImageFolder. Class
+                // names from tables or members are sorted by value if all of them are integers.
                 if !parts.iter().any(DatasetPart::has_classes_of_files) {
                     class_names::sort(&mut names, |name| name);
                 }

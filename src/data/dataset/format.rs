@@ -29,7 +29,7 @@ const SECTIONS_AT: usize = 112;
 const SECTION_ROW: usize = 48;
 /// Number of bytes for which it pays to start a thread that reads and digests the bytes: a few milliseconds of work.
 const MIN_BYTES_PER_THREAD: usize = 4 << 20;
-/// Number of bytes of a row of [`Section::Groups`]: an end (u64) for each [`GroupEnd`], then the lengths of the prefix
+/// Number of bytes of a row of [`Section::Groups`]: a total (u64) for each [`GroupEnd`], then the lengths of the prefix
 /// and the suffix that all names of the group share (u32 each, at [`GROUP_PREFIX`] and [`GROUP_SUFFIX`]). Prefix and
 /// suffix are stored after the group's path.
 pub(super) const GROUP_ROW: usize = 32;
@@ -57,8 +57,8 @@ pub(super) enum Section {
     Labels,
     /// The number of bytes of each sample (u32).
     Lengths,
-    /// For shards, the offset of each sample (u64). For directories, the end of each sample's name among the names of
-    /// its directory (u32).
+    /// The location of each sample. In a shard it is the sample's offset (u64). In a directory it is the offset at
+    /// which the sample's file name ends within the directory's part of [`Section::Names`] (u32).
     Places,
     /// The names of files in directories, one after another, without the prefix and suffix of their directory. Most
     /// names in a directory are similar ("n01440764_10026.JPEG"), so only about a quarter of their bytes is stored.
@@ -78,11 +78,13 @@ pub(super) enum Section {
     MemberEnds,
     /// The members of all samples in turn, sorted by key number within each sample: rows of [`MEMBER_ROW`] bytes.
     Members,
-    /// The values of the columns, one column after another (`cells.rs`). This section is also loaded on demand.
+    /// The values of the columns, one column after another (`cells.rs`). Like [`Section::MemberEnds`], loaded on
+    /// demand.
     Cells,
 }
 
-/// The ends (exclusive) in a row of [`Section::Groups`], in the order of the row.
+/// The totals in a row of [`Section::Groups`], in the order of the row: the samples, the bytes of paths and the bytes
+/// of names of this group and all groups before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GroupEnd {
     Samples,

@@ -150,7 +150,7 @@ const CLS: &str = "cls";
 /// The keys under which a JSON object can hold the class of its sample. The first key that exists is used.
 const NAMES: [&str; 2] = ["label", CLS];
 
-/// Parses a class number. The largest u32 is refused, because it marks a missing label in other places.
+/// Parses a class number. The largest u32 is refused, because other code uses it to mark a missing label.
 pub fn class_number_in_text(written: &[u8]) -> Option<u32> {
     let number = std::str::from_utf8(without_mark(written)).ok()?.trim().parse().ok()?;
     (number < u32::MAX).then_some(number)

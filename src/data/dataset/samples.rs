@@ -353,7 +353,8 @@ fn place(member: &TarMember) -> Result<NonZeroU64, Malformed> {
     NonZeroU64::new(member.offset).ok_or(Malformed { offset: member.offset, message })
 }
 
-/// The length of a member in bytes; `None` for 4 GiB and more, and for the two lengths that are used as markers.
+/// The length of a member in bytes; `None` for 4 GiB and more, and for the two largest lengths, which [`MemberPlace`]
+/// uses as markers.
 fn length(member: &TarMember) -> Option<u32> {
     u32::try_from(member.size).ok().filter(|&length| length < MemberPlace::DUPLICATE)
 }

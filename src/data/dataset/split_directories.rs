@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DirectoryContents {
-    /// Images, or files of any kind, without classes.
+    /// Samples without classes: images, or files that need not be images.
     Samples,
     /// Directories with samples.
     Classes,

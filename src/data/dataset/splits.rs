@@ -1,7 +1,7 @@
 //! Splits of datasets of tables: which files belong to which split, by their names or by the README of a repository.
 //!
-//! The rules for names are those of Hugging Face's `datasets` (`data_files.py`). The one difference is that files that
-//! `datasets` would skip silently are an error here.
+//! The rules for names are those of Hugging Face's `datasets` (`data_files.py`), except that files that `datasets`
+//! would skip silently are an error.
 
 use super::cancel::Cancel;
 use super::dataset_card::{self, CARD, CardConfig};

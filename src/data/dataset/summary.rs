@@ -28,7 +28,7 @@ pub enum IndexOrigin {
 pub struct Skipped {
     /// The number of files.
     pub count: u64,
-    /// One of the files.
+    /// The name of one of the files, as an example.
     pub example: String,
     /// The cost of skipping these files.
     pub loss: SkipCost,

@@ -86,7 +86,7 @@ pub enum ReadEnd {
 /// The deadlines of reads from one peer.
 pub struct RequestDeadline {
     limits: DeadlineLimits,
-    /// Latency that deadlines allow at present.
+    /// The latency that new deadlines allow.
     latency: Duration,
     /// 99th percentile of the latency; `None` before the first measurement.
     usual: Option<Duration>,

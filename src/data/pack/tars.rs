@@ -69,7 +69,8 @@ pub(super) fn shard_name(number: usize) -> String {
 /// finished sample.
 ///
 /// # Errors
-/// The errors of [`super::pack`]; [`Error::Config`] for a dataset of files of any kind.
+/// The errors of [`super::pack`]; [`Error::Config`] if the samples are not images: the records of TFRecord shards, or
+/// files indexed with [`Contents::Files`].
 pub fn pack_as_tars(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync)) -> Result<TarReport> {
     let began = Instant::now();
     let PackOptions { source, into, .. } = options;

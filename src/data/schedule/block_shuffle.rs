@@ -12,8 +12,8 @@
 //! So the blocks of only a few read units are in use at any time. Each phase begins one new read unit. Nothing is
 //! stored per sample: position ↔ member takes a search among phases and blocks, and two Feistel networks.
 //!
-//! The resulting sequence is cut into equal ranges, one for each rank. Every global batch has equally many places of
-//! each range. So no two ranks read the same blocks, except at the ends of their ranges.
+//! The resulting sequence is cut into equal ranges, one for each rank. Every global batch takes equally many samples
+//! from each range. So no two ranks read the same blocks, except at the ends of their ranges.
 
 use super::permutation::{Feistel, Shuffle};
 use crate::dataset::{MAX_CACHED_BYTES, NeighbourBlocks};
@@ -29,7 +29,7 @@ const MAX_PHASES: u64 = 8;
 pub struct RankRanges {
     /// Number of ranges, one for each rank.
     pub parts: u32,
-    /// Number of places of a global batch, a multiple of `parts`.
+    /// Number of samples of a global batch (a batch of all ranks together), a multiple of `parts`.
     pub global_batch: u64,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct BlockShuffle {
     shares: u64,
     /// Number of ranges of the sequence, one for each rank.
     parts: u64,
-    /// Number of places in a global batch that come from each range.
+    /// Number of samples that a global batch takes from each range.
     each: u64,
     steps: u64,
 }
@@ -158,8 +158,8 @@ impl BlockShuffle {
         self.phase_orders[phase].get_or_init(make)
     }
 
-    /// Converts a place of the epoch to a place in the sequence, which is the shuffled order before its division among
-    /// ranks. Samples that fill no global batch come last.
+    /// Converts an index in the epoch to an index in the sequence, which is the shuffled order before its division
+    /// among ranks. Samples that fill no global batch come last.
     fn in_sequence(&self, place: u64) -> u64 {
         let global_batch = self.each * self.parts;
         let (step, within) = (place / global_batch, place % global_batch);
@@ -169,7 +169,7 @@ impl BlockShuffle {
         (within / self.each) * self.steps * self.each + step * self.each + within % self.each
     }
 
-    /// Converts a place in the sequence to a place of the epoch: the inverse of [`BlockShuffle::in_sequence`].
+    /// Converts an index in the sequence to an index in the epoch: the inverse of [`BlockShuffle::in_sequence`].
     fn in_epoch(&self, place: u64) -> u64 {
         let part = self.steps * self.each;
         if place >= part * self.parts {
@@ -183,7 +183,7 @@ impl BlockShuffle {
         self.parts as u32
     }
 
-    /// Returns the member (the index of a sample in the selection) at a place of the epoch.
+    /// Returns the member (the index of a sample in the selection) at an index in the epoch.
     pub(super) fn member(&self, place: u64) -> u64 {
         let place = self.in_sequence(place);
         let phase = self.phase_starts.partition_point(|&start| start <= place) - 1;
@@ -203,7 +203,7 @@ impl BlockShuffle {
         unreachable!("every position of a turn is in one of its shares")
     }
 
-    /// Returns the place of `member` in the epoch: the inverse of [`BlockShuffle::member`].
+    /// Returns the index of `member` in the epoch: the inverse of [`BlockShuffle::member`].
     pub(super) fn place(&self, member: u64) -> u64 {
         let neighbour_block = self.neighbour_blocks.with_member(member);
         let number = self.order.position(neighbour_block as u64) as usize;

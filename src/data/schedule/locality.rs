@@ -13,21 +13,21 @@ use std::ops::Range;
 #[derive(Debug, Clone)]
 pub struct Locality {
     ranks: Vec<Vec<usize>>,
-    /// Number of consecutive places of a global batch that always go to the same rank.
+    /// Number of consecutive samples of a global batch that always go to the same rank.
     unit: usize,
 }
 
-/// The places of a global batch that each rank takes.
+/// The samples of a global batch that each rank takes. A sample's *place* is its index in the global batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalBatches {
-    /// Places of all ranks, one rank after another.
+    /// The places of rank 0 in ascending order, then the places of rank 1, and so on.
     places: Vec<u32>,
-    /// Start of the places of each rank, followed by the end of the last rank's places.
+    /// The index in `places` of each rank's first place, then the length of `places`.
     begins: Vec<usize>,
 }
 
 impl LocalBatches {
-    /// Returns the places of `rank` in the global batch, in ascending order: the rank's batch.
+    /// Returns the places of the samples that `rank` takes, in ascending order.
     ///
     /// # Panics
     /// Panics if there is no such rank.
@@ -37,7 +37,7 @@ impl LocalBatches {
 }
 
 impl Locality {
-    /// Makes the locality of ranks on the nodes `node_of`, numbered from 0. Each group of `unit` places of a global
+    /// Makes the locality of ranks on the nodes `node_of`, numbered from 0. Each group of `unit` samples of a global
     /// batch goes to one rank, because images that are mixed with one another must be in one batch. Groups begin at
     /// multiples of `unit`.
     ///
@@ -50,20 +50,20 @@ impl Locality {
         Self { ranks, unit }
     }
 
-    /// Assigns the places of a global batch to ranks. `owners` has the node that keeps each place's sample. `None`, or
-    /// a node without ranks, means that no node keeps the sample. `sizes` is the number of places of each rank. Each
-    /// size is a multiple of the unit, except for one rank, which takes the end of a short last batch.
+    /// Assigns the samples of a global batch to ranks. `owners` has the node that keeps each sample. `None`, or a node
+    /// without ranks, means that no node keeps the sample. `sizes` is the number of samples of each rank. Each size is
+    /// a multiple of the unit, except for one rank, which takes the end of a short last batch.
     ///
-    /// In a first pass, in order, each unit goes to the node that keeps most of its places, among nodes with capacity
-    /// left. A tie goes to the node that comes first in the unit. In a second pass, in order, the remaining units go to
-    /// the first node with capacity left. The ranks of a node take consecutive ranges of its units.
+    /// In a first pass, in order, each unit goes to the node that keeps most of its samples, among nodes with capacity
+    /// left. In a tie, the node of the earliest sample in the unit gets it. In a second pass, in order, the remaining
+    /// units go to the first node with capacity left. The ranks of a node take consecutive ranges of its units.
     ///
-    /// With `weights`, a number for each place such as its size in bytes, the second pass takes the heaviest unit
+    /// With `weights`, a number for each sample such as its size in bytes, the second pass takes the heaviest unit
     /// first. Each unit goes to the node with the least weight relative to its share. A node's units go to its ranks in
-    /// the same way. The weights do not increase the number of places that move.
+    /// the same way. The weights do not increase the number of samples that move.
     ///
     /// # Panics
-    /// Panics if `sizes` do not add up to the number of places, or are not multiples of the unit.
+    /// Panics if `sizes` do not add up to the number of samples, or are not multiples of the unit.
     pub fn assign(&self, owners: &[Option<usize>], sizes: &[u32], weights: Option<&[u64]>) -> LocalBatches {
         let batch = BatchUnits::new(self.unit, owners, weights);
         assert_eq!(
@@ -150,8 +150,8 @@ impl<'a> BatchUnits<'a> {
         begin..(begin + self.unit).min(self.owners.len())
     }
 
-    /// Returns the node that keeps most of a unit's places, among the nodes with capacity left. A tie goes to the node
-    /// that comes first in the unit.
+    /// Returns the node that keeps most of a unit's samples, among the nodes with capacity left. In a tie, returns the
+    /// node of the earliest sample in the unit.
     fn owner(&self, unit: usize, capacity: &[usize]) -> Option<usize> {
         let owners = &self.owners[self.places(unit)];
         let count = |owner| owners.iter().filter(|other| **other == Some(owner)).count();

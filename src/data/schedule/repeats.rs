@@ -1,9 +1,9 @@
-//! The places of repeated samples: consecutive in the epoch's order, and far apart in a global batch.
+//! Where the repeats of a sample are: next to one another in the epoch's order, and far apart in a global batch.
 
 use super::Order;
 
-/// Maps the places of global batches to positions of an epoch's order. A global batch contains each of its samples
-/// once, then each a second time, and so on.
+/// Maps *places* to positions of an epoch's order. A place is an index in the sequence of the epoch's global batches. A
+/// global batch contains each of its samples once, then each a second time, and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RepeatSpread {
     repeats: u64,
@@ -19,7 +19,7 @@ impl RepeatSpread {
         Self { repeats: order.repeats().into(), global_batch, positions: order.len() }
     }
 
-    /// Returns the position in the order for a place of the epoch.
+    /// Returns the position, in the order, of the draw at this place.
     pub fn position(&self, place: u64) -> u64 {
         if self.repeats == 1 {
             return place;
@@ -34,7 +34,7 @@ impl RepeatSpread {
         start + at * self.repeats + class
     }
 
-    /// Returns the place in the epoch for a position of the order. The inverse of [`RepeatSpread::position`].
+    /// Returns the place of the draw at this position of the order: the inverse of [`RepeatSpread::position`].
     pub fn place(&self, position: u64) -> u64 {
         if self.repeats == 1 {
             return position;
@@ -45,11 +45,11 @@ impl RepeatSpread {
         start + class * each + class.min(longer) + at
     }
 
-    /// Returns the first place of the global batch that contains `place`, the class length, and the number of longer
-    /// classes.
+    /// Returns the first place of the global batch that contains `place`, the length of a short class, and the number
+    /// of long classes.
     ///
-    /// A class is the positions of the batch whose offsets are equal modulo `repeats`. The places of the batch go
-    /// through the classes one after another. The longer classes come first and have one position more.
+    /// A class is the positions of the batch whose offsets are equal modulo `repeats`. The batch contains one class
+    /// after another: first the long classes, which have one position more, then the short classes.
     fn classes(&self, place: u64) -> (u64, u64, u64) {
         let start = place - place % self.global_batch;
         let len = self.global_batch.min(self.positions - start);

@@ -21,11 +21,12 @@ pub struct Selection {
     members: Option<Vec<u32>>,
     strata: Vec<Stratum>,
     digest: Option<[u8; 32]>,
-    /// Place of each sample among the members, made on first use.
+    /// Index of each sample in the list of members, or [`ABSENT`]. Made on first use.
     places: OnceLock<Vec<u32>>,
 }
 
-/// End of a stratum among the members, and cumulative share of the draws up to this end. The last share is 1.
+/// The end of a stratum in the list of members, and the share of the draws that this stratum and all strata before it
+/// have. The last share is 1.
 #[derive(Debug, Clone, Copy)]
 struct Stratum {
     members: u64,
@@ -67,7 +68,7 @@ struct StratumDraws {
     members: u64,
 }
 
-/// Value in the table of places for a sample that is not a member.
+/// Value in `Selection::places` for a sample that is not a member.
 const ABSENT: u32 = u32::MAX;
 
 impl Selection {
@@ -254,7 +255,7 @@ impl Selection {
         number
     }
 
-    /// Returns the place of `sample` among the members; `None` if it is not a member.
+    /// Returns the index of `sample` in the list of members; `None` if it is not a member.
     fn place_of(&self, sample: u64) -> Option<u64> {
         let Some(members) = &self.members else { return (sample < self.samples).then_some(sample) };
         let places = self.places.get_or_init(|| {

@@ -145,7 +145,7 @@ pub trait DatasetSource: Send + Sync {
         None
     }
 
-    /// Returns the number of requests so far for listing, inspecting and parsing; `None` if the place makes no
+    /// Returns the number of requests so far for listing, inspecting and parsing; `None` if the source makes no
     /// requests.
     fn request_counts(&self) -> Option<RequestCounts> {
         None
@@ -160,14 +160,14 @@ pub trait DatasetSource: Send + Sync {
     }
 }
 
-/// State of a file or directory in a place.
+/// State of a file or directory of a dataset source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryState {
-    /// It exists and has this stamp.
+    /// The file or directory exists and has this stamp.
     Stamped(Stamp),
-    /// It exists, but changes cannot be detected.
+    /// The file or directory exists, but changes to it cannot be detected.
     Unstamped,
-    /// It does not exist.
+    /// The file or directory does not exist.
     Gone,
 }
 
@@ -182,7 +182,7 @@ impl EntryState {
     }
 }
 
-/// Opens the place that the user named `root`.
+/// Opens the dataset source that the user named `root`.
 ///
 /// # Errors
 /// [`Error::Dataset`] for a URL that cannot be parsed or has an unknown scheme.

@@ -14,12 +14,12 @@ pub type PreparedRequest<'a> =
 
 /// A dataset source whose files are read by requests for byte ranges. The readers in `store::io` use this trait.
 pub trait RangeSource: Send + Sync {
-    /// Prepares the request for the file `name`: its URL and headers. `ask` is the part of the file that the request is
-    /// for. If the place needs signatures, the request is signed, so it must be sent within a short time. May refresh
+    /// Prepares the request for the file `name`: its URL and headers. `ask` is the part of the file to request. If the
+    /// server requires signatures, the request is signed, so it must be sent within a short time. May refresh
     /// credentials.
     fn prepare<'a>(&'a self, name: &'a [u8], ask: FileRequest) -> PreparedRequest<'a>;
 
-    /// Whether the owner of the place charges for each request, so that few large requests are better.
+    /// Whether each request costs money, so that few large requests are better.
     fn charges(&self) -> bool {
         false
     }

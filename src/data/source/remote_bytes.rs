@@ -12,8 +12,8 @@ const MIN_REQUEST: usize = 32 << 10;
 /// Maximum number of bytes of a request if a parser reads the file sequentially. It is small because many parsers run
 /// at a time.
 const MAX_REQUEST: usize = 1 << 20;
-/// Maximum gap in bytes between the last response and a read that still counts as sequential. Transferring a gap of
-/// this size takes about as long as one more request, so a larger request covers the gap.
+/// Maximum gap in bytes between the end of the latest response and a read that still counts as sequential. Transferring
+/// a gap of this size takes about as long as one more request, so a larger request covers the gap.
 const MAX_GAP: u64 = 256 << 10;
 
 /// Number of responses with another version, within one read, after which the file counts as changed.
@@ -39,7 +39,7 @@ impl LastResponse {
         self.bytes.get(at..at.checked_add(length)?)
     }
 
-    /// Returns how many bytes to request at `offset`. Sequential reads double the size of the last request.
+    /// Returns how many bytes to request at `offset`: for a sequential read, twice the size of the latest request.
     fn request_size(&self, offset: u64) -> usize {
         let end = self.begin + self.bytes.len() as u64;
         let is_sequential = self.asked > 0 && (self.begin..=end + MAX_GAP).contains(&offset);

@@ -58,7 +58,7 @@ impl SampleContext {
     }
 }
 
-/// The contexts of a pipeline by epoch. Epochs with other image sizes have other contexts.
+/// The contexts of a pipeline. A new context begins with each epoch that changes the sizes of images.
 pub(crate) struct ContextsByEpoch {
     pub first: Arc<SampleContext>,
     /// The contexts of later epochs, each with its first epoch, in the order of these epochs.

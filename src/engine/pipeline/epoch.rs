@@ -235,14 +235,14 @@ impl Epoch {
         Ok(batch)
     }
 
-    /// Warns the user about failures and the cache in the whole epoch. The warnings come with the last batch, because
-    /// some consumers do not ask for another one.
+    /// Warns the user about failures and the cache in the whole epoch. The warnings come with the epoch's last batch,
+    /// because some consumers do not ask for another batch, which would report the end.
     fn conclude(&self) {
         notify::failures(&self.run.context, self.run.epoch, self.failed);
         notify::cache_full(&self.run.context, &self.stats().cache);
     }
 
-    /// Records that the consumer has finished with its last batch and asks for the next one.
+    /// Records that the consumer has finished with its latest batch and asks for the next one.
     fn turn(&mut self) {
         let mut stopwatch = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
         let before = stopwatch.now();

@@ -48,7 +48,8 @@ struct PendingRead<P> {
 
 struct ReadPosition<P> {
     step: u64,
-    /// Places of the current batch whose reads are not submitted yet, the next one last.
+    /// The places of the current batch (one for each of its samples) whose reads are not submitted yet, the next one
+    /// last.
     open: Vec<OpenPlace<P>>,
     spread: Option<RepeatSpread>,
 }
@@ -237,8 +238,8 @@ impl<O: BatchOpener> Fetcher<O> {
         Ok(BlockedOn::Nothing)
     }
 
-    /// Opens the places of the next batch. Returns `None` on success, or else the reason why no batch can be opened
-    /// now.
+    /// Opens the places of the next batch, one for each of its samples. Returns `None` on success, or else the reason
+    /// why no batch can be opened now.
     fn begin_batch(
         &mut self,
         run: &Arc<EpochRun>,
@@ -278,7 +279,8 @@ impl<O: BatchOpener> Fetcher<O> {
         self.stopwatch.gauge(Gauge::InFlight, self.pending.len());
         let (now, cache) = (self.stopwatch.now(), run.context.source.cache.get());
         self.peers_log.tick(self.stopwatch.lane(), now, cache.map(|cache: &Arc<Cache>| &**cache));
-        // Count before passing on: a consumer that has the last batch must find all of its reads counted.
+        // Count before passing on: when the consumer has the last batch of the epoch, all reads of the epoch must be
+        // counted.
         self.count_reads(run);
         let mut arrived = std::mem::take(&mut self.arrived);
         for Completion { token, result, tier, .. } in arrived.drain(..) {

@@ -1,7 +1,6 @@
-//! Mixes images in groups of four: the worker that fills the last place of a group mixes the group and finishes its
-//! places.
+//! Mixes images in groups of four: the worker that makes the last image of a group mixes the group.
 //!
-//! Places 4k to 4k + 3 of an epoch are a group. All places of a group go to the same rank. The random mix of a group is
+//! Images 4k to 4k + 3 of an epoch are a group. All images of a group go to the same rank. The random mix of a group is
 //! a function of (seed, epoch, global batch). (→ tests/load/mixing.rs)
 
 use super::run::EpochRun;
@@ -27,7 +26,7 @@ impl FilledPlace {
     }
 }
 
-/// The mixing groups of a batch. The places of a group wait here until the last of them is filled.
+/// The mixing groups of a batch. Keeps the filled places of a group until its last place is filled.
 pub(crate) struct MixGroups {
     len: u32,
     waiting: Vec<Mutex<Vec<FilledPlace>>>,

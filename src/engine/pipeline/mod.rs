@@ -20,9 +20,9 @@
 //! A forked child has none of these threads and cannot rely on any lock. It can read the batches that its parent held,
 //! because the arena of encoded files is inherited. It returns nothing to the pools.
 //!
-//! To follow one sample on the CPU, read: `order.rs`, `run_plan/epoch.rs`, `run.rs`, `start.rs`, `threads.rs`,
-//! `fetch.rs`, `make/host.rs`, `work.rs`, `make/sample.rs`, `cpu.rs`, `mixing.rs` (even if nothing is mixed),
-//! `inbox.rs`, `epoch.rs`.
+//! To follow one sample on the CPU, read: `fetch.rs`, `run_plan/mod.rs`, `run_plan/epoch.rs`, `make/mod.rs`,
+//! `make/host.rs`, `run.rs`, `work.rs`, `make/sample.rs`, `members.rs`, `cpu.rs`, `context.rs`, `mixing.rs` (even if
+//! nothing is mixed), `inbox.rs`, `epoch.rs`. Before that, `order.rs`, `start.rs` and `threads.rs` set up the run.
 //!
 //! Invariants: no sample is lost, doubled or swapped, also across resume and under faults; no thread count, completion
 //! order, I/O path, world size or assignment changes a byte of a global batch. (→ tests/load/pipeline.rs,

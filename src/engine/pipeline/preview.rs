@@ -37,7 +37,7 @@ pub enum PreviewMix {
     Alone,
     /// The draw is mixed with another draw.
     With {
-        /// The draw that it is mixed with.
+        /// The draw with which the previewed draw is mixed.
         partner: Draw,
         /// The random mix of both draws.
         drawn: DrawnMix,
@@ -95,8 +95,8 @@ impl Pipeline {
         Ok(Preview { views: views.into_iter().map(picture).collect(), mixed })
     }
 
-    /// Returns the draws at the first `count` places of an epoch with `world_size` ranks, or at all places if there are
-    /// fewer.
+    /// Returns the first `count` draws of an epoch with `world_size` ranks, in the order of the global batches; all
+    /// draws if there are fewer.
     pub fn first_draws(&self, epoch: u64, world_size: u32, count: u64) -> Result<Vec<Draw>> {
         let EpochPlaces { order, spread } = self.epoch_places(epoch, world_size)?;
         Ok((0..count.min(order.len())).map(|place| order.draw(spread.position(place))).collect())

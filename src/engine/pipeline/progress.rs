@@ -49,7 +49,8 @@ impl Progress {
         self.epoch
     }
 
-    /// Returns whether the consumer still uses the epoch. It uses the last batch until it asks for another one.
+    /// Returns whether the consumer still uses the epoch. It counts as using the epoch's last batch until it asks for
+    /// another.
     pub fn is_under_way(&self) -> bool {
         !self.ended.load(Ordering::SeqCst)
     }

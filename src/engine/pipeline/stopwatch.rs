@@ -21,7 +21,7 @@ impl Stopwatch {
         (self.epoch, self.step) = (epoch, step);
     }
 
-    /// Returns the time of the last lap.
+    /// Returns the time at which the latest lap ended.
     pub(crate) fn now(&self) -> Instant {
         self.now
     }
@@ -31,7 +31,7 @@ impl Stopwatch {
         self.now = self.now.max(moment);
     }
 
-    /// Ends a lap: adds the time since the last lap to `counter`, and returns this time.
+    /// Ends a lap: adds the time since the previous lap to `counter`, and returns this time.
     pub(crate) fn lap(&mut self, counter: &AtomicU64) -> Duration {
         let before = std::mem::replace(&mut self.now, Instant::now());
         let passed = self.now - before;
@@ -47,7 +47,7 @@ impl Stopwatch {
         passed
     }
 
-    /// Logs that `stage` ran from `start` to the last lap.
+    /// Logs that `stage` ran from `start` to the end of the latest lap.
     pub(crate) fn log(&mut self, stage: Stage, start: Instant, bytes: usize, samples: u64) {
         let work = StageWork { bytes: bytes as u64, samples, epoch: Some(self.epoch), step: self.step };
         self.lane.record(stage, start, self.now, work);

@@ -88,7 +88,8 @@ impl ConsumerTable {
     }
 
     pub(super) fn accept_connections(&mut self, listener: &Listener, now: Instant) -> io::Result<()> {
-        // Connections whose hello is overdue are closed only here: they do no harm until others want to connect.
+        // Close connections that did not send their hello in time. They do no harm before another consumer wants to
+        // connect.
         let is_shy = |connection: &ConsumerConnection| {
             !connection.is_admitted && connection.since + HELLO_TIMEOUT < now
         };

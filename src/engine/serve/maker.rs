@@ -40,8 +40,8 @@ pub(super) fn start(
     TaskThread::start("foreload-make", bell, move |wanted: StepRequest| {
         let mut running = std::mem::take(&mut kept);
         if wanted.youngest > confirmed {
-            // A new loader without sharing would verify that cached copies match the dataset, so the copies are
-            // verified again here.
+            // A loader that does not share batches verifies at its start that cached copies match the dataset. So
+            // verify the copies again when a new loader joins.
             confirmed = Instant::now();
             if let Some(cache) = pipeline.cache() {
                 running = RunningEpoch::default();

@@ -6,9 +6,9 @@
 //!
 //! - Consumers are not trusted. They can only read the memory of batches, their requests are bounded, and a consumer
 //!   that does not read its messages is dropped.
-//! - For each batch, the producer records a time before which none of its samples was read. A batch that is too old for
-//!   a consumer is made again. If a loader joins that was created after all loaders before it, the tiers revalidate
-//!   their copies, as they do at a start.
+//! - For each batch, the producer records a time before which none of its samples was read. If this time is too early
+//!   for a consumer, the batch is made again. If a loader joins that was created after all loaders before it, the tiers
+//!   revalidate their copies, as they do at a start.
 //! - If a batch leaves the window while a consumer still holds it, the producer gives up the memory and leaves it to
 //!   that consumer. The same applies to memory that a forked child of a consumer may read.
 //!

@@ -14,9 +14,9 @@ use crate::sharing::BatchPosition;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// The maximum share of the total time that the fastest consumer waits for slower ones.
+/// The maximum share of its total time that the fastest consumer spends waiting for slower ones.
 const GRACE_SHARE: f64 = 0.02;
-/// The maximum time that the fastest consumer waits for slower ones without a break.
+/// The maximum duration of a single wait of the fastest consumer for slower ones.
 const MAX_GRACE: Duration = Duration::from_millis(250);
 
 /// How long a consumer that asks for a step far from the window waits until the other consumers ask for the same step.
@@ -292,8 +292,9 @@ impl<B> SharedWindow<B> {
         actions.push(Action::Refuse(id));
     }
 
-    /// Makes batches again that are too old for consumers that ask for them. If another consumer would then be too far
-    /// ahead, the asking consumers are sent to another producer instead.
+    /// If a consumer asks for a kept batch whose samples were read too early for this consumer, clears the window, so
+    /// that all batches that consumers still need are made again. If another consumer is more than a window ahead of
+    /// the first of these batches, sends the asking consumer to another producer instead.
     fn make_again(&mut self, actions: &mut Vec<Action>) {
         let lacks = |consumer: &Consumer| {
             let kept = self.kept(consumer.next).filter(|_| consumer.asks.is_some() && !consumer.is_left);

@@ -69,7 +69,7 @@ pub struct BatchClient {
     stats: Arc<SharingStats>,
     bell: Arc<WakeEvent>,
     link: Option<(SharedKey, Link)>,
-    /// Places of the producers that have refused this consumer since it last got a batch.
+    /// The numbers of the producers that have refused this consumer since it last got a batch.
     passed_over: BTreeSet<u32>,
     backoff: BackoffPlaces,
     /// Samples that were read before this time are too old for the running iteration.

@@ -1,4 +1,4 @@
-//! The places of producers: a numbered lock for each producer, and its socket in the user's runtime directory.
+//! The places of producers. A place is a numbered lock, and a socket in the user's runtime directory.
 
 use super::key::SharedKey;
 use super::socket::{Connected, Listener, Socket};
@@ -16,13 +16,14 @@ const SOCKET: &str = ".sock";
 /// step.
 pub(crate) const MAX_PRODUCERS: u32 = 64;
 
-/// The places of the producers of one key.
+/// The places at which producers of batches with one key are found.
 pub struct ProducerPlaces {
     directory: RuntimeDirectory,
     key: SharedKey,
 }
 
-/// A lock on a place: the right to be its producer. The kernel releases it when the owning process exits.
+/// A lock on a place. The process with the lock is the place's producer. The kernel releases the lock when that process
+/// exits.
 pub struct PlaceLock {
     locks: RangeLocks,
     number: u32,
@@ -57,7 +58,7 @@ impl ProducerPlaces {
         Socket::connect(&self.directory, &self.name(number))
     }
 
-    /// Locks a place; `None` if another process holds it.
+    /// Locks the place with this number; `None` if another process holds the lock.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if files cannot be locked.
@@ -74,7 +75,7 @@ impl ProducerPlaces {
         }
     }
 
-    /// Returns whether another process holds a place, or its lock cannot be checked.
+    /// Returns whether another process holds the lock of the place with this number, or the lock cannot be checked.
     pub fn is_claimed(&self, number: u32) -> bool {
         !matches!(self.claim(number), Ok(Some(_)))
     }

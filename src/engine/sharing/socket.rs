@@ -113,7 +113,7 @@ impl Socket {
         }
     }
 
-    /// Sends a message with `files`. Returns whether it was sent. Nothing is queued here: sending fails if the peer
+    /// Sends a message with `files`. Returns whether it was sent. Messages are not queued: sending fails if the peer
     /// does not read its messages.
     pub fn send(&self, message: &impl Serialize, files: &[BorrowedFd<'_>]) -> bool {
         let Ok(bytes) = serde_json::to_vec(message) else { return false };

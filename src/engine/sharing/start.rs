@@ -1,8 +1,8 @@
 //! Start of a producer, as a separate process: a consumer that is stopped, slow or killed must not affect it.
 //!
-//! The loader passes a [`ProducerStart`] as JSON on standard input, the lock of the place as standard output, and a
-//! pipe for the answer as standard error. The producer forks and its first process exits at once, so that the loader
-//! keeps no child process. Then the forked process answers `serves`, or reports an error.
+//! The loader passes a [`ProducerStart`] as JSON on standard input, the producer's lock as standard output, and a pipe
+//! for the answer as standard error. The producer forks and its first process exits at once, so that the loader keeps
+//! no child process. Then the forked process answers `serves`, or reports an error.
 
 use super::key::SharedKey;
 use super::places::{PlaceLock, ProducerPlaces};
@@ -52,7 +52,7 @@ pub struct ProducerStart {
     pub world_size: u32,
     /// The keys that the loader asked for, if a loader started this producer. The dataset may have changed since.
     pub keys: Option<RequestedKeys>,
-    /// Place number of the producer.
+    /// The producer's number, which determines its lock and the name of its socket.
     pub number: u32,
     /// The first batch that the loader will ask for.
     pub at: BatchPosition,
@@ -129,7 +129,7 @@ impl ProducerLauncher {
         }
         // No code runs between fork and exec, so the memory of large processes is not copied.
         let mut child = command.spawn().map_err(|error| cannot(&error))?;
-        // The descriptors that were passed are closed here, so that the lock ends with the producer.
+        // Close this process's copies of the passed descriptors, so that the lock ends with the producer.
         drop(command);
         let said = said(answer, is_there);
         if said.is_err() {
@@ -207,7 +207,7 @@ fn document(text: &[u8]) -> std::io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// What a producer process gets at its start: the parameters, the lock of its place, and the pipe for its answer.
+/// What a producer process gets at its start: the parameters, the producer's lock, and the pipe for its answer.
 pub struct ProducerStdio {
     pub start: ProducerStart,
     pub claim: PlaceLock,

@@ -30,8 +30,8 @@ pub enum ToProducer {
         /// Microseconds since the consumer's loader was created.
         age: u64,
     },
-    /// Asks for a batch, and gets one answer, with the same `number`. Samples that were read more than `age`
-    /// microseconds ago are too old.
+    /// Asks for a batch whose samples were read at most `age` microseconds ago. The producer sends one answer, with the
+    /// same `number`.
     Ask { number: u64, at: BatchPosition, age: u64 },
     /// Returns a buffer. `inherited`: a forked child may still read it.
     GiveBack { buffer: u64, inherited: bool },

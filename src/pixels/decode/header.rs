@@ -13,7 +13,7 @@ pub enum Process {
     Extended,
     /// Progressive DCT with Huffman coding (SOF2).
     Progressive,
-    /// Lossless, hierarchical or arithmetic coding, which no decoder here supports.
+    /// Lossless, hierarchical or arithmetic coding, which none of Foreload's decoders supports.
     Other,
 }
 

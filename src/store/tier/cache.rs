@@ -237,7 +237,7 @@ impl Cache {
         self.full.store(left < u64::from(self.index.largest()).max(quota / 100), Relaxed);
         self.plan(epoch, schedule, order_of);
         if self.network.is_some() {
-            // Publish samples that slower nodes have pushed since the end of the last epoch.
+            // Publish samples that slower nodes have pushed since the end of the previous epoch.
             self.publish();
         }
         let lacks_room = self.lacks_room.swap(false, Relaxed) && self.rules.whole().is_none();

@@ -109,7 +109,7 @@ pub fn source(
     Ok(MeasuredTier { io, rates, opened: Some(opened), one, full, large: Some(large), requests })
 }
 
-/// Reads `length` bytes at random places of file 0, which has `size` bytes, for about `limit`: one at a time, `depth`
+/// Reads `length` bytes at random offsets of file 0, which has `size` bytes, for about `limit`: one at a time, `depth`
 /// at a time, and in large chunks. `open` makes the reader.
 ///
 /// # Errors
@@ -160,8 +160,8 @@ fn rates(opened: Option<&Reads>, one: &Reads, full: &Reads, large: Option<&Reads
     };
     let (open_seconds, read_seconds) = match (opened, large) {
         (Some(opened), _) => ((opened.median_seconds - one.median_seconds).max(0.0), latency),
-        // If each sample is a file, every read opens a file. Then the two times cannot be distinguished, and only their
-        // sum matters.
+        // If each sample is a file, every read opens a file. Then the time to open a file and the latency of a read
+        // cannot be distinguished, and only their sum matters.
         (None, None) => (latency, 0.0),
         (None, Some(_)) => (0.0, latency),
     };

@@ -178,8 +178,8 @@ impl Bidders {
         first.into_iter().flatten().map(|(_, number)| number)
     }
 
-    /// Assigns a slot, whose samples take `bytes` bytes, to the bidder with the earliest time that has space for them.
-    /// `first` is the bidder with the earliest time of all. Returns the new owner.
+    /// Assigns a slot, whose samples take `bytes` bytes, to a bidder with enough free space: among these, the bidder
+    /// with the earliest time. `first` is the bidder with the earliest time of all. Returns the new owner.
     fn give(&mut self, slot: u64, bytes: u64, first: usize) -> u32 {
         let first = match self.0.get(first) {
             None => return NO_OWNER,

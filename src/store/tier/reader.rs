@@ -349,8 +349,9 @@ impl Reader for TieredReader {
             let went_on = self.resume_after_version();
             let nothing_came = self.arrived.is_empty() && !went_on;
             self.complete_reads(out);
-            // If the only result is a bad copy, whose sample must be read again from the source, keep waiting: the
-            // caller takes a return without completions to mean that a waker was called.
+            // Return if a read was completed, if a waker ended the wait, or if nothing was in flight. If only a bad
+            // copy arrived, wait again: its sample is now read from the source, and the caller takes a return without
+            // completions to mean that a waker was called.
             if out.len() > before || nothing_came || waited_for == 0 {
                 self.cache.note_demand(false);
                 self.cache.note_own_reads(false);

@@ -228,7 +228,7 @@ impl RehearsalBuffer {
         Ok(())
     }
 
-    /// Undoes the last step.
+    /// Undoes the latest planned step.
     ///
     /// # Errors
     /// I/O errors of the directory.

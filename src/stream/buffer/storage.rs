@@ -185,7 +185,7 @@ impl StoredBytes {
         }
     }
 
-    /// Updates the places of samples whose bytes were moved, including samples of planned batches.
+    /// Updates the locations of samples whose bytes were moved, including samples of planned batches.
     fn follow(&mut self, moved: &[MovedRecord]) {
         for MovedRecord { id, from, to } in moved {
             if self.places.get(id) != Some(from) {

@@ -45,8 +45,8 @@ pub(super) struct RecordDirectory {
 }
 
 impl RecordDirectory {
-    /// Creates the directory if it is missing, locks it, and removes incomplete files of the last process. Existing
-    /// files are not counted yet.
+    /// Creates the directory if it is missing, locks it, and removes incomplete files of the process that used it
+    /// before. Existing files are not counted yet.
     pub(super) fn open(options: &SegmentOptions) -> Result<Self> {
         let path = std::path::absolute(&options.directory)
             .map_err(|error| Error::io("resolve", &options.directory, error))?;

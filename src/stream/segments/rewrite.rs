@@ -50,7 +50,8 @@ impl SegmentStore {
             }
             withdrawn += count;
         }
-        // Sync even if nothing was found: an earlier call may have failed here.
+        // Sync even if no segment was rewritten: an earlier call may have rewritten segments and then failed to sync
+        // them.
         self.directory.sync()?;
         Ok(withdrawn)
     }

@@ -37,7 +37,7 @@ pub(super) struct RecordRows {
 }
 
 impl RecordRows {
-    /// Adds a sample. Its offset must be the end of the last sample.
+    /// Adds a sample. Its offset must be the end of the sample that was added before.
     pub(super) fn push(&mut self, row: RecordRow) {
         debug_assert_eq!(row.offset, self.payload);
         self.payload += u64::from(row.length);

@@ -31,9 +31,9 @@ use summary::{MeshNode, MeshSummary, MeshTerms};
 
 const LARGEST: u64 = 64 << 20;
 
-/// The number of files that the process may have open in addition to connections.
+/// The number of open files, other than connections, to allow for.
 const OTHER_FILES: u64 = 256;
-/// The number of connections of the node's server for other clients, beyond the connections of the measurement.
+/// The number of connections to the node's server, other than those of the measurement, to allow for.
 const OTHER_CONNECTIONS: usize = 64;
 
 const NAMED_PROBLEMS: usize = 4;
@@ -243,8 +243,8 @@ fn serve(
         let tls = args.nodes.tls.then(TlsIdentity::for_this_job).transpose()?;
         let pin = tls.as_ref().map(|tls| tls.pin().0);
         let usual = ServerOptions::new(listen()?, token.clone());
-        // Allow for all concurrent reads of one other node. Connections of earlier rounds stay open, so allow for those
-        // of all rounds.
+        // Allow for all reads that one other node has in flight at a time. Connections of earlier rounds stay open, so
+        // allow for the connections of all rounds.
         let bytes_under_way = usual.bytes_under_way.max(most_in_flight(args.sample_size, connections));
         let kept = connections * rounds;
         let allowed = allow_open_files(2 * kept as u64 + OTHER_FILES) as usize;

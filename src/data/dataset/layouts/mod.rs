@@ -109,7 +109,7 @@ pub(super) trait ShardLayout: Sync {
 pub(super) trait ShardParser: Send + Sync {
     fn set_read_options(&mut self, _reading: ShardReadOptions) {}
 
-    /// The samples of the shard at the path `name` below the root. The contents of samples are not read here.
+    /// Lists the samples of the shard at the path `name` below the root. Does not read the contents of samples.
     ///
     /// # Errors
     /// [`Malformed`] with the offset at which the shard is wrong.

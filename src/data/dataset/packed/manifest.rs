@@ -125,7 +125,7 @@ pub struct PackedManifest {
     pub version: u32,
     /// The fingerprint of the dataset that was packed, in hexadecimal. The packed dataset has the same fingerprint.
     pub fingerprint: String,
-    /// Whether samples are files of any kind, not images.
+    /// Whether samples are files or records that need not be images.
     pub files: bool,
     /// The layout of the dataset that was packed.
     pub layout: Layout,

@@ -60,7 +60,7 @@ impl HttpSource {
     /// Makes the source for files that a manifest names by URLs. The URLs are the files' names.
     ///
     /// # Errors
-    /// None in practice: the errors of [`HttpSource::at`] cannot occur here.
+    /// The errors of [`HttpSource::at`], none of which occurs for the valid placeholder URL that is used.
     pub(super) fn of_urls(urls: Arc<ManifestUrls>) -> Result<Self> {
         let found = Self::at("http://urls.invalid/")?;
         let _ = found.0.root_kind.set(HttpRootKind::Urls(urls));

@@ -156,7 +156,7 @@ impl Assembly {
         }
     }
 
-    /// Sends the samples so far as a sub-batch, because other images need page-locked memory.
+    /// Sends the samples collected so far to a lane as a sub-batch, because the reading thread waits for their slots.
     pub(crate) fn flush(&self) {
         let mut state = self.lock();
         if !state.items.is_empty() {

@@ -26,7 +26,8 @@ struct GpuOpener {
 impl BatchOpener for GpuOpener {
     type Place = GpuPlace;
 
-    /// How long the reading thread waits for a free slot before incomplete batches are sent to lanes, to free slots.
+    /// How long the reading thread waits for a free slot. Then it sends the samples of incomplete batches to the lanes
+    /// (threads that make batches on the GPU), because the lanes free the slots of these samples.
     const SLOT_WAIT: Option<Duration> = Some(Duration::from_millis(50));
 
     fn attach_thread(&self) {

@@ -48,7 +48,7 @@ struct ReadImage {
     parts: Option<WantedBytes>,
 }
 
-/// All bytes of a record, even if only parts were read. The other bytes are undefined.
+/// All bytes of a record. If only parts were read, the bytes outside of these parts are undefined.
 struct AllBytes(Filled);
 
 impl AsRef<[u8]> for AllBytes {
@@ -67,7 +67,7 @@ struct Drawn<'a> {
 enum ImageBytes {
     /// In this range of the record that was read for the sample.
     InRecord(Range<usize>),
-    /// Stored elsewhere in the shard. These bytes were read from there.
+    /// The bytes of an image that is stored apart from the record, after a separate read.
     ReadSeparately(Vec<u8>),
 }
 

@@ -15,7 +15,8 @@ impl BatchOpener for HostOpener {
     fn begin(&mut self, run: &Arc<EpochRun>, step: u64, len: u32) -> Result<Option<Vec<HostPlace>>> {
         let sink: Arc<dyn Sink> = run.inbox.clone();
         let Some((closer, tickets)) = run.batches.begin(step, len, &sink)? else { return Ok(None) };
-        // Close the batch at once: all its places exist, and it is complete when the last of them is filled.
+        // Close the batch at once, because the tickets of all its samples exist. It is complete when the last ticket is
+        // finished.
         closer.close();
         let mix_groups = run.mix_keys.is_some().then(|| Arc::new(MixGroups::new(len)));
         Ok(Some(

@@ -1,6 +1,6 @@
-//! Makes batches. On the reading thread a [`BatchOpener`] opens the places of a batch. On each worker a [`PlaceFiller`]
-//! fills them from the bytes of their samples. The code of these threads does not depend on the type of a place, or on
-//! where the batch is stored.
+//! Makes batches. On the reading thread a [`BatchOpener`] opens the places of a batch, one for each of its samples. On
+//! each worker a [`PlaceFiller`] fills them from the bytes of the samples. The code of these threads does not depend on
+//! the type of a place, or on where the batch is stored.
 
 pub(crate) mod host;
 pub(crate) mod sample;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::io::Filled;
 
-/// A place of a batch that must be filled from its sample's bytes.
+/// A place of a batch, which must be filled from the bytes of its sample.
 pub(crate) struct OpenPlace<P> {
     pub entry: BatchEntry,
     pub step: u64,

@@ -129,8 +129,7 @@ impl SampleMaker {
             }
         };
         if index.contents() == Contents::Images {
-            // The consumer decodes the files and finds all other damage. Bytes that are no image at all are refused
-            // here.
+            // Refuse bytes that are not an image at all. The consumer decodes the files, and finds all other damage.
             Format::of(&bytes)?;
         }
         to.ticket.keep(bytes);

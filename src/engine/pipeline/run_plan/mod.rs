@@ -23,7 +23,8 @@ pub(crate) trait RunPlan: Send + Sync {
         Some(self.steps())
     }
 
-    /// Returns the places of `step`. Callers ask for steps in order, and may ask again for the latest step.
+    /// Returns the samples of the batch of `step`. Callers ask for steps in order, and may ask again for the latest
+    /// step.
     ///
     /// # Errors
     /// The errors that end a stream.
@@ -35,8 +36,8 @@ pub(crate) trait RunPlan: Send + Sync {
 
     fn place(&self) -> RankPlace;
 
-    /// Returns a map from places to positions that brings the places with the same sample together, so that the sample
-    /// is read once. `None` if no sample repeats.
+    /// Returns the map from places in the global batches to positions of the epoch's order. Repeats of a sample have
+    /// neighbouring positions, so a batch is read in this order, and each sample once. `None` if no sample repeats.
     fn repeats(&self) -> Option<RepeatSpread> {
         None
     }

@@ -52,7 +52,7 @@ impl Scene {
         self.start + Duration::from_millis(self.now)
     }
 
-    /// Performs all due actions. Making batches takes no time here.
+    /// Performs all due actions. In these tests, making a batch takes no time.
     fn act(&mut self) {
         loop {
             let actions = self.window.act(self.instant());
@@ -255,7 +255,7 @@ fn what_was_read_too_early_for_one_is_made_again() {
     scene.ask(1, at(0, 2));
     scene.ask_for_new(2, at(0, 2), 50);
     assert_eq!(scene.made[5..], [at(0, 3)]);
-    // The batch that was made ahead is too old by now for a consumer that begins again.
+    // Consumer 2 begins again, and needs samples that were read later than the samples of the batch made ahead.
     scene.wait(100);
     scene.ask_for_new(2, at(0, 3), 150);
     assert_eq!(scene.made[6..], [at(0, 3), at(0, 4)]);
@@ -270,7 +270,8 @@ fn no_batches_are_made_again_for_a_consumer_that_would_hold_up_another() {
     }
     scene.wait(100);
     assert!(scene.window.join(2, at(0, 2)));
-    // The kept batch is too old for the second consumer, and the first consumer waits for a batch far ahead of it.
+    // Consumer 2 needs samples that were read later than the samples of the kept batch, and consumer 1 waits for a
+    // batch far ahead of the kept batch.
     scene.window.ask(1, at(5, 0), scene.start, scene.instant());
     scene.ask_for_new(2, at(0, 2), 100);
     assert_eq!(scene.refused, [2]);

@@ -27,10 +27,10 @@ impl MixGroupParams {
     /// The size of an entry in bytes.
     pub const BYTES: usize = size_of::<Self>();
 
-    /// Makes the entry of a group. `images` has the places of the group's images in their batch.
+    /// Makes the entry of a group. `images` has the indices of the group's images in their batch.
     ///
     /// # Panics
-    /// Panics for more than [`MIX_GROUP_SIZE`] places.
+    /// Panics for more than [`MIX_GROUP_SIZE`] images.
     pub fn new(images: impl Iterator<Item = u32>, drawn: &DrawnMix) -> Self {
         let (mut places, mut count) = ([0; MIX_GROUP_SIZE as usize], 0);
         for place in images {

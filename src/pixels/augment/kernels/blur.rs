@@ -29,7 +29,7 @@ impl PairedWeights {
             Some(distance) if distance <= reach => (weights[distance] >> halved) as i16,
             _ => 0,
         };
-        // Place 0 is the place before the window, place 1 the first place in the window.
+        // Index 0 is the pixel before the window, index 1 the first pixel of the window.
         let pairs = [1, 0].map(|first| {
             (first..2 * reach + 2).step_by(2).map(|place| pack_pair(at(place), at(place + 1))).collect()
         });

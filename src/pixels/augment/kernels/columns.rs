@@ -62,7 +62,7 @@ impl ColumnTaps {
         self.clamped = line.filter.overshoots();
         // Columns are stored in whole vectors. Extra columns repeat the last start and have no weights.
         let padded = (line.pixels as usize).next_multiple_of(VECTOR);
-        // From here on, samples are counted from the first one that is read.
+        // Make the starts relative to the first sample that is read.
         for start in &mut self.taps.start {
             *start -= self.taps.sample_range.start;
         }

@@ -63,7 +63,7 @@ pub(super) trait Simd: Copy {
     /// Puts half of the bytes of `a` into the low halves of 16-bit lanes, and half of the bytes of `b` into the high
     /// halves. The choice of the half and its order depend on the level; [`Simd::join8`] restores the order.
     fn split8_first(self, a: Self::I, b: Self::I) -> Self::I;
-    /// Does the same as [`Simd::split8_first`] with the other half of the bytes.
+    /// Does the same as [`Simd::split8_first`] with the remaining half of the bytes of `a` and `b`.
     fn split8_second(self, a: Self::I, b: Self::I) -> Self::I;
     /// Joins the 16-bit lanes of both halves, clamped to 0..=255, to bytes in their original order.
     fn join8(self, first: Self::I, second: Self::I) -> Self::I;

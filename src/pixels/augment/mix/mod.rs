@@ -17,14 +17,14 @@ pub use pixels::{MixWeights, mix_images};
 pub use request::Mixing;
 pub(super) use request::{CutMix, MixUp};
 
-/// The number of places of a mixing group. One rank has all places of a group in one batch; the last group of an epoch
-/// may have fewer places. In groups of two, each image would have a partner, too. But then a batch would have both
+/// The number of images of a mixing group. One rank has all images of a group in one batch; the last group of an epoch
+/// may have fewer images. In groups of two, each image would have a partner, too. But then a batch would have both
 /// mixtures of the same two images, and networks learn less from them: with `alpha` 1, the network of `make
 /// accuracy-recipe` loses 1.3 percentage points of accuracy.
 pub const MIX_GROUP_SIZE: u32 = 4;
 
-/// Returns the place of the image that is mixed into the image at `place`. The epoch has `places` places. Returns
-/// `place` itself if it is alone in its group.
+/// Returns the index in the epoch of the image that is mixed into the image at index `place`. The epoch has `places`
+/// images. Returns `place` if that image is alone in its group.
 pub fn partner(place: u64, places: u64) -> u64 {
     let first = place - place % u64::from(MIX_GROUP_SIZE);
     if place > first { place - 1 } else { places.min(first + u64::from(MIX_GROUP_SIZE)) - 1 }

@@ -175,7 +175,7 @@ impl Mixing {
         self.num_classes
     }
 
-    /// Returns whether a rectangle may be pasted; then all images must have the same size.
+    /// Returns whether a rectangle may be pasted (CutMix), which requires that all images have the same size.
     pub fn pastes(&self) -> bool {
         self.choices.iter().any(|choice| choice.kind == MixKind::CutMix)
     }

@@ -272,7 +272,8 @@ mod tests {
         random.below(u64::from(most) + 1) as u32
     }
 
-    /// Random crops and mirrorings, then paddings, then crops give the same pixels folded and step by step.
+    /// Random crops and mirrorings, then paddings, then crops give the same pixels whether they are folded into one
+    /// view or applied step by step.
     #[test]
     fn crops_padding_and_mirroring_are_what_they_are_one_after_another() {
         let seed = std::env::var("FORELOAD_SEED").map_or(1, |seed| seed.parse().unwrap());

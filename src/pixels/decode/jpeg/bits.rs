@@ -385,7 +385,8 @@ mod tests {
         let reversed = Range { start: 2, end: 1 };
         assert_eq!(entropy.unstuff_part(&[1, 2], reversed, 0, level), DataEnd::Truncation);
         assert!(entropy.segments.len() == 1 && entropy.segments[0].is_empty());
-        // The data fills whole vectors of plain bytes, with stuffing across their boundary.
+        // Data that fills several vectors of 64 bytes. An 0xFF is the last byte of the first vector, and its stuffed
+        // zero is the first byte of the second vector.
         let mut long = stuff(&[[7; 63].as_slice(), &[0xFF], &[8; 100]].concat());
         long.extend([0xFF, 0xD0]);
         long.extend(stuff(&[0xFF; 70]));

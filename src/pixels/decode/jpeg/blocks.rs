@@ -79,7 +79,7 @@ pub(super) trait BlockSink: CoefficientOrder {
 pub(super) struct SingleBlockSink<T> {
     blocks: [IdctBlock; 2],
     current: usize,
-    /// The place of the other block while it waits for its transform.
+    /// The location of the previous block, which waits for its transform.
     waiting: Option<BlockPlace>,
     by: PhantomData<T>,
 }
@@ -136,8 +136,8 @@ impl<T: InverseDct> BlockSink for SingleBlockSink<T> {
 }
 
 /// Transforms blocks in pairs, after the block that follows them has been read; [`SingleBlockSink`] gives the reason.
-/// Coefficients are stored in coding order, because that costs less than a lookup of their places. The transform
-/// reorders a block's 64 coefficients with two permutations.
+/// Coefficients are stored in coding order, because this costs less than looking up each coefficient's position in the
+/// block. The transform reorders a block's 64 coefficients with two permutations.
 #[cfg(target_arch = "x86_64")]
 pub(super) struct PairedBlockSink {
     /// Two pairs of blocks that alternate: one pair receives coefficients while the other waits for its transform.

@@ -203,13 +203,13 @@ impl DcTable {
 /// it.
 #[derive(Debug)]
 pub(super) struct AcTable {
-    /// The lookup table, indexed by the next [`AC_BITS`] bits. A plain entry consumes at most 21 bits, including the
-    /// value.
+    /// The lookup table of codes of up to [`AC_BITS`] bits, indexed by the next [`AC_BITS`] bits. A plain entry
+    /// consumes at most 21 bits, including the value.
     pub(super) fast: [LookupEntry; 1 << AC_BITS],
-    /// The lookup table of longer codes, indexed by the next 16 bits minus `long_from`. A plain entry consumes at most
-    /// 26 bits, including the value.
+    /// The lookup table of codes longer than [`AC_BITS`] bits, indexed by the next 16 bits minus `long_from`. A plain
+    /// entry consumes at most 26 bits, including the value.
     long: Vec<LookupEntry>,
-    /// The first of the longer codes, left-aligned to 16 bits.
+    /// The first code that is longer than [`AC_BITS`] bits, left-aligned to 16 bits; 2^16 if there is none.
     long_from: usize,
     pub(super) code: HuffmanCode,
 }

@@ -239,8 +239,8 @@ impl Caller {
         let images = &mut self.images[range.clone()];
         let (files, lengths) = (&self.files[range.clone()], &self.lengths[range]);
         // SAFETY: the caller of the decoder keeps files and targets until the stream has done the work; targets have
-        // space for the layout that the parameters request, or for the whole image; the last batch of this state is
-        // done.
+        // space for the layout that the parameters request, or for the whole image; the previous call with this state
+        // is done.
         unsafe { self.state.decode_batch(files, lengths, images, params, stream.handle()) }
     }
 }

@@ -83,8 +83,8 @@ pub struct PeerStats {
     pub counts: PeerCounts,
     /// Whether requests to the peer are allowed.
     pub breaker: BreakerState,
-    /// The time allowed for the next read until its bytes begin to arrive. The bytes may take four times their usual
-    /// time in addition.
+    /// The time that the next read may take, without the transfer of its own bytes. The transfer may take four times as
+    /// long as usual.
     pub deadline: Duration,
     /// The latencies of the samples that arrived.
     pub latency: Histogram,

@@ -32,7 +32,7 @@ pub(super) struct ConnectionWatch {
     start: Instant,
     authorised: AtomicBool,
     /// The number of responses in progress. It can be 2 for a moment, because the next request may arrive before the
-    /// bytes of the last response are released.
+    /// bytes of the previous response are released.
     answers: AtomicU64,
     since: AtomicU64,
 }

@@ -16,14 +16,14 @@ pub(super) struct EpochPlan {
     pub(super) plan: TierPlan,
     future: KnownUses,
     epoch: u64,
-    /// The result of the last query: the sample, the moment of its last use in the epoch, and the moment of its next
+    /// The result of the latest query: the sample, the moment of its last use in the epoch, and the moment of its next
     /// use.
     last_query: Option<(u64, Moment, Option<Moment>)>,
 }
 
 impl EpochPlan {
     /// Decides whether to keep a sample of `bytes` bytes that the epoch has just used. If `evicting`, samples with
-    /// later uses may be evicted for it. Otherwise the tier must have free space for it.
+    /// later uses may be evicted to free space. Otherwise the sample is kept only if the tier has enough free space.
     pub(super) fn admit(&mut self, sample: u64, bytes: u64, evicting: bool) -> Admission {
         let (now, next) = match self.last_query {
             Some((same, now, next)) if same == sample => (now, next),

@@ -18,7 +18,7 @@ const MEASURE_FOR: Duration = Duration::from_millis(300);
 const MIN_MEASURED_BYTES: u64 = 20_000_000_000;
 
 impl Cache {
-    /// Chooses how the cache is filled. The source must be readable by now.
+    /// Chooses how the cache is filled. The source must be readable before this call.
     pub(super) fn choose_fill(&self, open: &Arc<OpenSource>) {
         self.fill.get_or_init(|| {
             if self.network.is_some() || self.staging().epoch.is_none() {

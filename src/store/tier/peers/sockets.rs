@@ -5,11 +5,13 @@ use super::read_connections;
 use crate::peers::allow_open_files;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Files that training has open in addition to sockets: shards, segments, libraries and the files of the framework.
+/// The number of files, other than sockets, that training may have open: shards, segments, libraries and the files of
+/// the framework.
 const OTHER_FILES: u64 = 512;
 
-/// Spare connections of a server, for clients without the token. A server accepts twice the job's own connections in
-/// addition, because a rank that abandons a read connects again before the server has closed the old connection.
+/// Spare connections of a server, for clients without the token. For the job itself, a server accepts twice the usual
+/// number of connections, because a rank that abandons a read connects again before the server has closed the old
+/// connection.
 const SPARE_CONNECTIONS: u64 = 64;
 
 /// The number of sockets that all loaders of this process have reserved.
@@ -45,7 +47,7 @@ impl SocketBudget {
     pub(super) fn new(nodes: &[Vec<u32>], serves: bool, depth: usize) -> Self {
         let each = read_connections(depth, nodes.len()) as u64 + 1;
         let ranks: usize = nodes.iter().map(Vec::len).sum();
-        // The own node counts too: ranks read from its server if it keeps copies in memory.
+        // This node counts too: its ranks read from its server if the server keeps copies in memory.
         let outgoing = nodes.len() as u64 * each;
         let incoming = if serves { ranks as u64 * each } else { 0 };
         Self { outgoing, incoming }

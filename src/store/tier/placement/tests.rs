@@ -55,7 +55,7 @@ fn nodes_that_hold_the_dataset_leave_no_sample_without_a_home() {
         let owners = owners(&nodes);
         assert!(owners.iter().all(Option::is_some), "{case}");
         for (node, held) in nodes.iter().zip(held(&owners, nodes.len())) {
-            // A slot is one sample here.
+            // In this test, a slot is one sample.
             assert!(held < node.capacity + 2 * MEAN, "{case}: {held} at {node:?}");
         }
     }

@@ -104,7 +104,8 @@ impl Ram {
             );
             return Err(Error::config("cache_ram", message));
         }
-        // Other ranks may have filled their parts already. If the system does not report the free memory, it is 0 here.
+        // Other ranks may have filled their parts already. `available` is 0 if the system does not report the free
+        // memory.
         if available > 0 && capacity > available {
             let message = format!(
                 "is {capacity} bytes for this process, but only {available} are free: lower it, or request more memory \

@@ -166,8 +166,8 @@ impl CacheDirectory {
         self.begin_in(group, pages, |guard| Ok(guard.make_room(pages + reserve)?.saturating_sub(reserve)))
     }
 
-    /// Begins a segment like [`CacheDirectory::begin`], for a conversion. Takes only free pages, unless `may_leave`:
-    /// then datasets that are not in use are evicted for it.
+    /// Begins a segment for a conversion. Unlike [`CacheDirectory::begin`], may use the pages that are reserved for
+    /// conversions, and evicts datasets that are not in use only with `may_leave`.
     pub(super) fn begin_conversion(
         self: &Arc<Self>,
         group: u64,
@@ -356,8 +356,8 @@ impl LockedDirectory<'_> {
         Ok(())
     }
 
-    /// Returns the used pages: published, reserved here, reserved by others. Call [`LockedDirectory::list_if_changed`]
-    /// first.
+    /// Returns the number of used pages: the published pages, and the pages that this process and others have reserved.
+    /// Call [`LockedDirectory::list_if_changed`] first.
     fn used(&self) -> Result<u64> {
         let others = self.directory.lock.locked_by_others(RESERVATIONS);
         let others = others.map_err(|error| self.directory.failed("look at locks of", error))?;
@@ -427,7 +427,7 @@ impl LockedDirectory<'_> {
         for (_, key) in unused {
             if self.usage.published[&key].is_empty() {
                 self.usage.published.remove(&key);
-                // A directory that holds other files stays.
+                // Ignore errors: a directory that still holds other files cannot be removed.
                 let _ = about::forget(&self.directory.path.join(key.to_string()));
             }
         }

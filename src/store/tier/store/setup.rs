@@ -94,7 +94,8 @@ pub(super) fn initialise(lock: &RangeLocks, directory: &Path) -> Result<()> {
         return check_format(lock.file(), directory);
     }
     LOCK.initialise(lock.file()).map_err(|error| Error::io("write", &path, error))?;
-    // Write the tag only into an empty directory, because it applies to all files there.
+    // Write the tag only if the directory has no other file than the lock file. The tag makes backup programs skip the
+    // whole directory, including files of the user.
     if read_directory(directory)?.count() == 1 {
         let _ = fs::write(directory.join("CACHEDIR.TAG"), TAG);
     }

@@ -178,8 +178,8 @@ impl StoreShared {
         }
     }
 
-    /// Removes a segment that is mostly out of date, because files have changed. Its other samples are not worth the
-    /// space.
+    /// Removes a segment in which most samples are out of date, because their files have changed. The few current
+    /// samples are not worth the space of the segment.
     pub(super) fn remove_stale(&self, segment_index: SegmentIndex) {
         let Some(segment) = self.catalog().segment(segment_index).filter(|_| self.directory.is_writable())
         else {

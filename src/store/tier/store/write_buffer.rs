@@ -165,7 +165,8 @@ impl WriteBuffers {
 
     pub(super) fn hand_over(&mut self, group: u64) {
         if let Some(buffer) = self.open.remove(&group) {
-            // If the writer has ended, the samples are lost; nothing can be done about it here.
+            // If the writer has ended, the samples of the buffer are lost. The caller cannot do anything about this, so
+            // ignore it.
             let _ = self.commands.send(WriterCommand::Write(buffer));
         }
     }

@@ -156,7 +156,8 @@ impl<'a> ScanSource<'a> {
                     // One of the next two restart markers: this interval has no data, because its own marker is
                     // missing.
                     (0xD0..=0xD7, 1 | 2) => break Some(found),
-                    // The expected marker, found after others, or a marker too far away: the interval begins here.
+                    // The data of this interval follows the marker: it is the expected marker (after skipped ones), or
+                    // it is too far from the expected one to be trusted.
                     (0xD0..=0xD7, _) => break None,
                     _ => break Some(found),
                 }

@@ -16,7 +16,8 @@ impl InverseDct for Avx2Idct {
         stride: usize,
     ) -> Result<(), OutOfRange> {
         let out = &mut out[..7 * stride + 8];
-        // SAFETY: code that names this type has detected AVX2; `out` holds 7 strides and 8 bytes.
+        // SAFETY: this type is used only at [`base::simd::Level::Avx2`] and above, so the processor has AVX2; `out`
+        // holds 7 strides and 8 bytes.
         if unsafe { transform(block, quantisation, out.as_mut_ptr(), stride) } {
             Ok(())
         } else {

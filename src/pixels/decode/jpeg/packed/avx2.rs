@@ -1,7 +1,7 @@
 //! Expands the coefficients of a block with AVX2. The remainder of a large coefficient is its magnitude minus 2.
 //! Sixteen remainders are unpacked at once. Then two steps, eight lanes at a time, move the values to their lanes. The
-//! mask `large` gives the places of the remainders among the nonzero coefficients. The mask `nonzero` gives the places
-//! of the nonzero coefficients in the block.
+//! mask `large` marks the nonzero coefficients that have a remainder. The mask `nonzero` marks the coefficients of the
+//! block that are not zero.
 
 use std::arch::x86_64::*;
 

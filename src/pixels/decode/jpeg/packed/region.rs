@@ -73,7 +73,7 @@ impl<'a> UnitDecoder<'a> {
 pub(super) trait UnitSink {
     fn new() -> Self;
 
-    /// Computes the samples of block `number` of the unit, now or later.
+    /// Computes the samples of block `number` of the unit, at once or in a later call of `put` or `flush`.
     fn put(
         &mut self,
         unit: &mut UnitDecoder,

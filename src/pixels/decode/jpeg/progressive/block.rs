@@ -49,7 +49,8 @@ impl Masks for PortableIdct {
 impl Masks for super::super::idct::avx2::Avx2Idct {
     #[inline(always)]
     fn deposit(bits: u64, mask: u64) -> u64 {
-        // SAFETY: code that names this type has detected AVX2, which for `Level` includes BMI2.
+        // SAFETY: this type is used only in functions compiled for AVX2 and BMI2, which run only at
+        // [`base::simd::Level::Avx2`] and above; at these levels the processor has both.
         unsafe { std::arch::x86_64::_pdep_u64(bits, mask) }
     }
 }
