@@ -264,9 +264,9 @@ settings! {
     /// `exact` gives the values that PIL and torchvision compute.
     decode: Fidelity = Fidelity::Fast, OneOf::names(), Images, Batch.images_only();
 
-    /// What happens if EXIF or XMP says that an image is stored rotated or mirrored. In any case it is decoded as it is
-    /// stored, as torchvision does by default. With `warn`, the first such image is reported;
-    /// `ImageDataset.from_huggingface` sets this, because `datasets` rotates such images.
+    /// Whether the first image that is stored rotated or mirrored, according to its EXIF or XMP data, is reported
+    /// (`warn`) or not (`ignore`). Both decode such images as they are stored, as torchvision does by default.
+    /// `ImageDataset.from_huggingface` sets `warn`, because `datasets` rotates such images.
     orientation: Orientation = Orientation::Ignore, OneOf::names(), Images, Batch.images_only();
 
     /// Whether images are decoded. False: batches hold the bytes of the files (`files` instead of `images`) for a

@@ -28,8 +28,8 @@ transform! {
         min_aspect_ratio: f64 = 0.5;
         /// The largest width / height of the crop.
         max_aspect_ratio: f64 = 2.0;
-        /// The minimum intersections over union of crop and box, of which one is drawn. A value of 1 or more leaves the
-        /// image whole. None means 0, 0.1, 0.3, 0.5, 0.7, 0.9 and 1.
+        /// The minimums of the intersection over union of crop and box. One of them is drawn for each image. A value of
+        /// 1 or more leaves the image whole. None means 0, 0.1, 0.3, 0.5, 0.7, 0.9 and 1.
         sampler_options: Option<Vec<f64>> = null, must("a list of overlaps, or None");
         /// The number of crops that are tried before another minimum is drawn, at most 1000. After 100 minimums, the
         /// image stays whole.

@@ -11,9 +11,10 @@ transform! {
     pub Pad {
         /// The pixels added: on all sides; or (left and right, top and bottom); or (left, top, right, bottom).
         padding: Margins;
-        /// The same as for `RandomCrop`.
+        /// The value of added pixels, 0 to 255, or the values of R, G and B. It is for `constant`.
         fill: FillLevels = 0;
-        /// The same as for `RandomCrop`.
+        /// How added pixels are filled: `constant`, with `fill`; `edge`, with the nearest pixel; `reflect`, mirrored
+        /// without repeating the outermost pixel; or `symmetric`, mirrored with it.
         padding_mode: Padding = "constant";
     }
 }
@@ -48,7 +49,7 @@ impl GeometryTransform for Pad {
 transform! {
     /// Places the image on a larger canvas, at random.
     pub RandomZoomOut {
-        /// The same as for `RandomCrop`.
+        /// The value of added pixels, 0 to 255, or the values of R, G and B.
         fill: FillLevels = 0;
         /// The bounds of the canvas's sides, as multiples of the image's; at least 1.
         side_range: (f64, f64) = [1.0, 4.0], must("two numbers, the least and the largest multiple");

@@ -46,7 +46,8 @@ transform! {
         /// The length of the shorter side in pixels, which keeps the aspect ratio; or (height, width). None, with
         /// `max_size`: the longer side gets the length `max_size`.
         pub size: Option<SizeParameter>, checked_by("resize_sides");
-        /// The same as for `RandomResizedCrop`.
+        /// The filter: `bilinear`, `bicubic`, `lanczos` (all antialiased), `nearest` or `nearest-exact`; or
+        /// torchvision's `InterpolationMode`.
         pub interpolation: Filter = "bilinear";
         /// The largest length of the longer side in pixels, if `size` is that of the shorter side.
         pub max_size: Option<u32> = null;
@@ -110,7 +111,8 @@ transform! {
         min_size: u32;
         /// The upper bound of the length, exclusive: the largest length is one less, as in torchvision.
         max_size: u32;
-        /// The same as for `RandomResizedCrop`.
+        /// The filter: `bilinear`, `bicubic`, `lanczos` (all antialiased), `nearest` or `nearest-exact`; or
+        /// torchvision's `InterpolationMode`.
         interpolation: Filter = "bilinear";
     }
 }
@@ -141,7 +143,8 @@ transform! {
         min_size: Lengths;
         /// The largest length of the longer side in pixels. An image that would be longer is shrunk to it.
         max_size: Option<u32> = null;
-        /// The same as for `RandomResizedCrop`.
+        /// The filter: `bilinear`, `bicubic`, `lanczos` (all antialiased), `nearest` or `nearest-exact`; or
+        /// torchvision's `InterpolationMode`.
         interpolation: Filter = "bilinear";
     }
 }
@@ -170,7 +173,8 @@ transform! {
         target_size: [u32; 2];
         /// The bounds of the multiple; uniform between them.
         scale_range: (f64, f64) = [0.1, 2.0], must("two numbers, the least and the largest multiple");
-        /// The same as for `RandomResizedCrop`.
+        /// The filter: `bilinear`, `bicubic`, `lanczos` (all antialiased), `nearest` or `nearest-exact`; or
+        /// torchvision's `InterpolationMode`.
         interpolation: Filter = "bilinear";
     }
 }

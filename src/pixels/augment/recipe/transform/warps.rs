@@ -38,11 +38,12 @@ transform! {
         /// The largest shear angle along x from 0 in either direction, or its (low, high); or four numbers, the bounds
         /// along x, then along y; in degrees. None: no shear.
         shear: Option<ShearAngles> = null;
-        /// The same as for `RandomRotation`.
+        /// The filter: `nearest`, `bilinear` or `bicubic`, without antialiasing.
         interpolation: Filter = "nearest", must("nearest, bilinear, bicubic");
-        /// The same as for `RandomRotation`.
+        /// The value that is shown outside of the image, 0 to 255; or three for R, G and B. None: black, which
+        /// `bilinear` and `bicubic` mix with the image at its border, as torchvision does.
         fill: Option<FillValues> = 0;
-        /// The same as for `RandomRotation`.
+        /// The fixed point (x, y) in pixels, from the image's left and top. None: the centre.
         center: Option<[f64; 2]> = null, must("two numbers of pixels, x and y, or None");
     }
 }

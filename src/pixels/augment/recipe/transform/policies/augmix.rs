@@ -25,9 +25,10 @@ transform! {
         alpha: f64 = 1.0;
         /// Whether brightness, colour, contrast and sharpness are among the operations.
         all_ops: bool = true;
-        /// The same as for `RandomRotation`; here `bilinear` by default.
+        /// The filter of rotations and other warps: `nearest`, `bilinear` or `bicubic`.
         interpolation: Filter = "bilinear", must("nearest, bilinear, bicubic");
-        /// The same as for `RandomRotation`; here None by default.
+        /// The value that is shown outside of the image, 0 to 255; or three for R, G and B. None: black, which
+        /// `bilinear` and `bicubic` mix with the image at its border, as torchvision does.
         fill: Option<FillValues> = null;
     }
 }

@@ -18,9 +18,10 @@ transform! {
     pub AutoAugment {
         /// The dataset of the search: `imagenet`, `cifar10` or `svhn`; or torchvision's `AutoAugmentPolicy`.
         policy: AutoAugmentPolicy = "imagenet";
-        /// The same as for `RandomRotation`.
+        /// The filter of rotations and other warps: `nearest`, `bilinear` or `bicubic`.
         interpolation: Filter = "nearest", must("nearest, bilinear, bicubic");
-        /// The same as for `RandomRotation`; here None by default.
+        /// The value that is shown outside of the image, 0 to 255; or three for R, G and B. None: black, which
+        /// `bilinear` and `bicubic` mix with the image at its border, as torchvision does.
         fill: Option<FillValues> = null;
     }
 }

@@ -20,9 +20,10 @@ transform! {
         magnitude: u32 = 9;
         /// The number of strengths, at least 2.
         num_magnitude_bins: u32 = 31;
-        /// The same as for `RandomRotation`.
+        /// The filter of rotations and other warps: `nearest`, `bilinear` or `bicubic`.
         interpolation: Filter = "nearest", must("nearest, bilinear, bicubic");
-        /// The same as for `RandomRotation`; here None by default.
+        /// The value that is shown outside of the image, 0 to 255; or three for R, G and B. None: black, which
+        /// `bilinear` and `bicubic` mix with the image at its border, as torchvision does.
         fill: Option<FillValues> = null;
     }
 }
@@ -33,9 +34,10 @@ transform! {
     pub TrivialAugmentWide {
         /// The number of strengths, at least 2.
         num_magnitude_bins: u32 = 31;
-        /// The same as for `RandomRotation`.
+        /// The filter of rotations and other warps: `nearest`, `bilinear` or `bicubic`.
         interpolation: Filter = "nearest", must("nearest, bilinear, bicubic");
-        /// The same as for `RandomRotation`; here None by default.
+        /// The value that is shown outside of the image, 0 to 255; or three for R, G and B. None: black, which
+        /// `bilinear` and `bicubic` mix with the image at its border, as torchvision does.
         fill: Option<FillValues> = null;
     }
 }

@@ -30,7 +30,8 @@ transform! {
         increasing: bool = false;
         /// The probability of applying each drawn operation.
         p: f64 = 0.5;
-        /// The same as for `RandomRotation`; or `random`: bilinear or bicubic, drawn each time.
+        /// The filter of warps: `nearest`, `bilinear` or `bicubic`; or `random`: for each warp, `bilinear` or
+        /// `bicubic` is drawn.
         interpolation: TimmInterpolation = "random";
         /// The value that warps show outside of the image, 0 to 255; or three for R, G and B.
         fill: FillValues = 128;
