@@ -119,9 +119,9 @@ class ImageLoader(Loader):
         memory_format: Order of the images' dimensions: `nchw` or `nhwc`.
         decode: How images are decoded and resized. `fast` resizes the decoded planes and converts colours at output
             size. `exact` gives the values that PIL and torchvision compute.
-        orientation: What happens if EXIF or XMP says that an image is stored rotated or mirrored. In any case it is
-            decoded as it is stored, as torchvision does by default. With `warn`, the first such image is reported;
-            `ImageDataset.from_huggingface` sets this, because `datasets` rotates such images.
+        orientation: Whether the first image that is stored rotated or mirrored, according to its EXIF or XMP data, is
+            reported (`warn`) or not (`ignore`). Both decode such images as they are stored, as torchvision does by
+            default. `ImageDataset.from_huggingface` sets `warn`, because `datasets` rotates such images.
         decoded: Whether images are decoded. False: batches hold the bytes of the files (`files` instead of `images`)
             for a decoder of your own, and packed images are converted back to their original files. Order, `labels`,
             `sample_ids` and `mask` stay the same, and the settings of images have no effect. `on_error` applies to

@@ -109,8 +109,8 @@ class StreamLoader:
             ...
 
     Batches are those of `foreload.ImageLoader`, with the same fields, transforms and devices. The augmentation of a
-    sample depends on (seed, stream, key, number of the use) alone. `sample_ids` are 63 bits of the hash of stream and
-    key. The field `foreload.fields.Text("__key__")` has the keys, and `__stream__` the streams.
+    sample depends on (seed, stream, key, number of earlier uses) alone. `sample_ids` are 63 bits of the hash of stream
+    and key. The field `foreload.fields.Text("__key__")` has the keys, and `__stream__` the streams.
 
     Args:
         source: A source of `foreload.streams`, or a list of several.

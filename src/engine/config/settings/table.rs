@@ -323,11 +323,11 @@ settings! {
     threads: Option<u32> = None, Maybe(WholeNumber::from(1).to(MAX_THREADS)), Resources, Nothing
         .images_only().in_object(OfResources);
 
-    /// The share of this node's processors that loading may use, above 0 and at most 1. As many decoding threads are
-    /// started, rounded up and at most `threads`. They rest when they and the reading thread have used more than the
-    /// share. If several loaders of the node have a share, they divide it equally while they run; `stats()["cores"]` is
-    /// the number of processors that this loader may use now. A quota of a container or control group counts as that
-    /// many processors. None: limited only by `threads`.
+    /// The share of this node's processors that loading may use, above 0 and at most 1. The number of decoding threads
+    /// is this share of the processors, rounded up, but at most `threads`. The threads rest when they and the reading
+    /// thread have used more than the share. If several loaders of the node have a share, they divide it equally while
+    /// they run; `stats()["cores"]` is the number of processors that this loader may use now. A quota of a container or
+    /// control group counts as that many processors. None: limited only by `threads`.
     cpu: Option<f64> = None, Maybe(ShareOfOne), Resources, Nothing.in_object(OfResources);
 
     /// The limit of all memory pools: bytes, or a text such as `"300MB"`. None: what the settings need, and more while

@@ -1,6 +1,6 @@
 //! The start positions of a JPEG's rows of MCUs, found while decoding the file. Later decoding of another region of the
 //! same file starts at that region's first row, and reads each row only up to the region's right edge.
-//! `src/engine/pipeline/row_memory.rs` keeps the positions from epoch to epoch.
+//! `src/engine/pipeline/row_start_cache.rs` keeps the positions from epoch to epoch.
 //!
 //! Positions are known only for files with one sequential scan and no restart markers, and only down to the lowest
 //! region that was decoded. Below that region everything is read. Pixels and errors are the same as without positions:
