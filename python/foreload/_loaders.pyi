@@ -160,11 +160,11 @@ class ImageLoader(Loader):
             setting in it must not also be given as a keyword. None: use the keywords.
         threads: The number of decoding threads. None: the processors that this process may use, or its share of them if
             the other ranks of the node (see `local_world_size`) may use the same ones; one with `decoded=False`.
-        cpu: The share of this node's processors that loading may use, above 0 and at most 1. As many decoding threads
-            are started, rounded up and at most `threads`. They rest when they and the reading thread have used more
-            than the share. If several loaders of the node have a share, they divide it equally while they run;
-            `stats()["cores"]` is the number of processors that this loader may use now. A quota of a container or
-            control group counts as that many processors. None: limited only by `threads`.
+        cpu: The share of this node's processors that loading may use, above 0 and at most 1. The number of decoding
+            threads is this share of the processors, rounded up, but at most `threads`. The threads rest when they and
+            the reading thread have used more than the share. If several loaders of the node have a share, they divide
+            it equally while they run; `stats()["cores"]` is the number of processors that this loader may use now. A
+            quota of a container or control group counts as that many processors. None: limited only by `threads`.
         memory: The limit of all memory pools: bytes, or a text such as `"300MB"`. None: what the settings need, and
             more while batches are kept, up to a quarter of the machine's memory for all ranks of the node. Images and
             masks of their own sizes, texts and arrays are extra. With a limit, two batches of such images are made

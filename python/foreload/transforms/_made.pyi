@@ -72,7 +72,8 @@ class Resize(Transform):
     Args:
         size: The length of the shorter side in pixels, which keeps the aspect ratio; or (height, width). None, with
             `max_size`: the longer side gets the length `max_size`.
-        interpolation: The same as for `RandomResizedCrop`.
+        interpolation: The filter: `bilinear`, `bicubic`, `lanczos` (all antialiased), `nearest` or `nearest-exact`; or
+            torchvision's `InterpolationMode`.
         max_size: The largest length of the longer side in pixels, if `size` is that of the shorter side.
     """
 
@@ -87,7 +88,8 @@ class RandomResize(Transform):
     Args:
         min_size: The smallest length in pixels.
         max_size: The upper bound of the length, exclusive: the largest length is one less, as in torchvision.
-        interpolation: The same as for `RandomResizedCrop`.
+        interpolation: The filter: `bilinear`, `bicubic`, `lanczos` (all antialiased), `nearest` or `nearest-exact`; or
+            torchvision's `InterpolationMode`.
     """
 
     min_size: int
@@ -101,7 +103,8 @@ class RandomShortestSize(Transform):
     Args:
         min_size: The lengths in pixels, all equally likely; or a single length.
         max_size: The largest length of the longer side in pixels. An image that would be longer is shrunk to it.
-        interpolation: The same as for `RandomResizedCrop`.
+        interpolation: The filter: `bilinear`, `bicubic`, `lanczos` (all antialiased), `nearest` or `nearest-exact`; or
+            torchvision's `InterpolationMode`.
     """
 
     min_size: int | Sequence[int]
@@ -115,7 +118,8 @@ class ScaleJitter(Transform):
     Args:
         target_size: The rectangle's (width, height) in pixels, in this order, as torchvision computes it.
         scale_range: The bounds of the multiple; uniform between them.
-        interpolation: The same as for `RandomResizedCrop`.
+        interpolation: The filter: `bilinear`, `bicubic`, `lanczos` (all antialiased), `nearest` or `nearest-exact`; or
+            torchvision's `InterpolationMode`.
     """
 
     target_size: Sequence[int]
@@ -160,8 +164,9 @@ class Pad(Transform):
 
     Args:
         padding: The pixels added: on all sides; or (left and right, top and bottom); or (left, top, right, bottom).
-        fill: The same as for `RandomCrop`.
-        padding_mode: The same as for `RandomCrop`.
+        fill: The value of added pixels, 0 to 255, or the values of R, G and B. It is for `constant`.
+        padding_mode: How added pixels are filled: `constant`, with `fill`; `edge`, with the nearest pixel; `reflect`,
+            mirrored without repeating the outermost pixel; or `symmetric`, mirrored with it.
     """
 
     padding: int | Sequence[int]
@@ -173,7 +178,7 @@ class RandomZoomOut(Transform):
     """Places the image on a larger canvas, at random.
 
     Args:
-        fill: The same as for `RandomCrop`.
+        fill: The value of added pixels, 0 to 255, or the values of R, G and B.
         side_range: The bounds of the canvas's sides, as multiples of the image's; at least 1.
         p: The probability that an image gets a canvas.
     """
@@ -194,8 +199,8 @@ class RandomIoUCrop(Transform):
         max_scale: The largest width and height of the crop, as fractions of the image's, at most 1.
         min_aspect_ratio: The smallest width / height of the crop.
         max_aspect_ratio: The largest width / height of the crop.
-        sampler_options: The minimum intersections over union of crop and box, of which one is drawn. A value of 1 or
-            more leaves the image whole. None means 0, 0.1, 0.3, 0.5, 0.7, 0.9 and 1.
+        sampler_options: The minimums of the intersection over union of crop and box. One of them is drawn for each
+            image. A value of 1 or more leaves the image whole. None means 0, 0.1, 0.3, 0.5, 0.7, 0.9 and 1.
         trials: The number of crops that are tried before another minimum is drawn, at most 1000. After 100 minimums,
             the image stays whole.
     """
@@ -404,9 +409,10 @@ class RandomAffine(Transform):
         scale: The bounds of the scale factor. None: no scaling.
         shear: The largest shear angle along x from 0 in either direction, or its (low, high); or four numbers, the
             bounds along x, then along y; in degrees. None: no shear.
-        interpolation: The same as for `RandomRotation`.
-        fill: The same as for `RandomRotation`.
-        center: The same as for `RandomRotation`.
+        interpolation: The filter: `nearest`, `bilinear` or `bicubic`, without antialiasing.
+        fill: The value that is shown outside of the image, 0 to 255; or three for R, G and B. None: black, which
+            `bilinear` and `bicubic` mix with the image at its border, as torchvision does.
+        center: The fixed point (x, y) in pixels, from the image's left and top. None: the centre.
     """
 
     degrees: float | Sequence[float]
@@ -423,8 +429,9 @@ class AutoAugment(Transform):
 
     Args:
         policy: The dataset of the search: `imagenet`, `cifar10` or `svhn`; or torchvision's `AutoAugmentPolicy`.
-        interpolation: The same as for `RandomRotation`.
-        fill: The same as for `RandomRotation`; here None by default.
+        interpolation: The filter of rotations and other warps: `nearest`, `bilinear` or `bicubic`.
+        fill: The value that is shown outside of the image, 0 to 255; or three for R, G and B. None: black, which
+            `bilinear` and `bicubic` mix with the image at its border, as torchvision does.
     """
 
     policy: Any = "imagenet"
@@ -441,8 +448,9 @@ class RandAugment(TimmSpecs):
         num_ops: The number of operations; one may be drawn several times.
         magnitude: The number of the strength, from 0.
         num_magnitude_bins: The number of strengths, at least 2.
-        interpolation: The same as for `RandomRotation`.
-        fill: The same as for `RandomRotation`; here None by default.
+        interpolation: The filter of rotations and other warps: `nearest`, `bilinear` or `bicubic`.
+        fill: The value that is shown outside of the image, 0 to 255; or three for R, G and B. None: black, which
+            `bilinear` and `bicubic` mix with the image at its border, as torchvision does.
     """
 
     num_ops: int = 2
@@ -457,8 +465,9 @@ class TrivialAugmentWide(Transform):
 
     Args:
         num_magnitude_bins: The number of strengths, at least 2.
-        interpolation: The same as for `RandomRotation`.
-        fill: The same as for `RandomRotation`; here None by default.
+        interpolation: The filter of rotations and other warps: `nearest`, `bilinear` or `bicubic`.
+        fill: The value that is shown outside of the image, 0 to 255; or three for R, G and B. None: black, which
+            `bilinear` and `bicubic` mix with the image at its border, as torchvision does.
     """
 
     num_magnitude_bins: int = 31
@@ -475,8 +484,9 @@ class AugMix(Transform):
         chain_depth: The number of operations of a chain, at most 16. If it is 0 or less, it is drawn from 1 to 3.
         alpha: The parameter of the distributions of the weights: Beta for the image, and Dirichlet for the chains.
         all_ops: Whether brightness, colour, contrast and sharpness are among the operations.
-        interpolation: The same as for `RandomRotation`; here `bilinear` by default.
-        fill: The same as for `RandomRotation`; here None by default.
+        interpolation: The filter of rotations and other warps: `nearest`, `bilinear` or `bicubic`.
+        fill: The value that is shown outside of the image, 0 to 255; or three for R, G and B. None: black, which
+            `bilinear` and `bicubic` mix with the image at its border, as torchvision does.
     """
 
     severity: int = 3
@@ -502,7 +512,8 @@ class TimmRandAugment(Transform):
         magnitude_max: The largest magnitude.
         increasing: Whether posterising, solarising and colour factors also become stronger with the magnitude.
         p: The probability of applying each drawn operation.
-        interpolation: The same as for `RandomRotation`; or `random`: bilinear or bicubic, drawn each time.
+        interpolation: The filter of warps: `nearest`, `bilinear` or `bicubic`; or `random`: for each warp, `bilinear`
+            or `bicubic` is drawn.
         fill: The value that warps show outside of the image, 0 to 255; or three for R, G and B.
     """
 
