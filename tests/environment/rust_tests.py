@@ -31,11 +31,14 @@ LONG = {
     "data": (
         "dataset::large_directories_are_complete",
         "scale::ten_million_samples_fit",
+        "index_file::anything_may_happen_to_the_file_while_it_is_used",
         "simulate::the_published_scenarios_come_out",
         "simulate_caches::private_caches_hit_by_the_known_future",
         "simulate_caches::uses_of_a_sample_are_binomial",
     ),
+    "foreload_data": ("pack::place::tests::what_another_process_finishes_meanwhile_is_finished",),
     "foreload_engine": ("serve::window::tests::random::nobody_waits_for_ever",),
+    "foreload_pixels": ("decode::jpeg::bits::tests::unstuffing_undoes_stuffing_wherever_the_ff_lies",),
     "foreload_store": ("tier::plan::tests::what_is_used_soonest_is_kept_where_an_epoch_uses_a_part",),
     "foreload_stream": ("reservoir::tests::each_sample_and_each_place_of_arrival_is_kept_as_often",),
     "images": (
@@ -45,17 +48,22 @@ LONG = {
         "decode::corpus::every_file_gives_libjpegs_pixels_or_a_clear_error",
     ),
     "load": (
+        "cached_parts::batches_of_a_packed_dataset_are_the_same_of_fewer_bytes",
         "cached_parts::damage_costs_a_read_where_it_is_read_and_no_byte",
         "cached_parts::what_memory_has_no_room_for_is_read_in_parts",
         "campaign::no_byte_is_wrong_whatever_happens",
         "cli::bench_measures_something_or_refuses_and_says_what_is_noise",
         "cli::calibrate_measures_what_is_there_and_leaves_nothing_behind",
         "cli::synth_makes_imagenet_like_files_whatever_the_threads",
+        "cli::synth_touches_nothing_that_is_there_and_leaves_nothing_half_done",
+        "cli::tar_shards_hold_the_same_images_with_their_classes",
         "forms::a_small_quota_holds_at_every_instant",
         "http::secrets::credentials_are_in_no_file_and_no_output",
         "http::secrets::secrets_in_a_manifest_are_in_no_file_and_no_output",
+        "pack::parts::batches_are_the_same_of_fewer_bytes",
         "repeats::a_smaller_cache_keeps_what_comes_again_soonest",
         "segments::faults::what_fails_may_be_tried_again_and_nothing_is_lost",
+        "segments::quota::the_quota_holds_at_every_instant",
         "tier_list::one_rank_of_several_keeps_in_memory_what_it_uses_soonest",
     ),
 }
@@ -113,7 +121,7 @@ def run(program: Program) -> tuple[Program, bool, str, float]:
     command = [*first, program.path, "-Z", "unstable-options", "--report-time"]
     if not ALL:
         command += left_out(program)
-    threads = os.environ.get("RUST_TEST_THREADS", str(2 * len(os.sched_getaffinity(0))))
+    threads = os.environ.get("RUST_TEST_THREADS", str(3 * len(os.sched_getaffinity(0))))
     environment = os.environ | {
         "RUSTC_BOOTSTRAP": "1",
         "RUST_TEST_THREADS": threads,

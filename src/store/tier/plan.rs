@@ -151,6 +151,7 @@ impl TierPlan {
         Self { rule, capacity, held: 0, groups: BTreeMap::new(), evicted: Vec::new() }
     }
 
+    /// The total size in bytes of the samples that the plan keeps.
     #[cfg(test)]
     pub fn held(&self) -> u64 {
         self.held
