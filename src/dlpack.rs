@@ -39,7 +39,8 @@ pub(crate) struct DlTensor {
     pub ndim: i32,
     pub dtype: DataType,
     pub shape: *mut i64,
-    /// Never null, because consumers differ in how they treat a null pointer.
+    /// The stride of each dimension, in elements. Never null, because consumers differ in how they treat a null
+    /// pointer.
     pub strides: *mut i64,
     pub byte_offset: u64,
 }

@@ -187,6 +187,7 @@ impl Trace {
     }
 }
 
+/// Returns the nanoseconds from `origin` to `moment`; 0 if `moment` is earlier.
 fn since(origin: Instant, moment: Instant) -> u64 {
     moment.saturating_duration_since(origin).as_nanos() as u64
 }

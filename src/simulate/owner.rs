@@ -160,6 +160,7 @@ fn step_reads(places: &[UsedPlace], takers: &[u32], reads: &mut [CellReads]) {
                 reads[owner_node].sent += used.bytes;
                 ByteSource::Peer(cache)
             }
+            // The first reader of the sample sends it to its owner node.
             (UNUSED, Some(owner_node)) if owner_node != node && nodes.is_empty() => {
                 reads[node].sent += used.bytes;
                 reads[owner_node].pushed += used.bytes;

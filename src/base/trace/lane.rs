@@ -49,6 +49,8 @@ struct StageTrack {
     open: Option<TraceEvent>,
     closed_until: u64,
     closed: u32,
+    /// Intervals that begin within this time are joined, in nanoseconds. It is 0 until [`PER_LEVEL`] intervals are
+    /// closed.
     resolution: u64,
 }
 

@@ -199,6 +199,7 @@ fn source(
     Ok(SourceReport { path: index.root().to_owned(), file_system, measured })
 }
 
+/// Whether the reads bypass the page cache, so that the measurement is of the drive and not of memory.
 fn goes_direct(storage: &Storage) -> bool {
     storage.kind == StorageKind::Local && storage.direct_works == Some(true)
 }

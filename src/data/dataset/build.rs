@@ -54,7 +54,8 @@ pub struct ShardRows {
     pub kinds: Vec<FieldKind>,
     /// The columns of small values that samples of tables have, sorted by name.
     pub columns: Vec<TableColumn>,
-    /// The members of all samples, sample after sample. The members of each sample are sorted by key.
+    /// The members of all samples, sample after sample. The members of each sample are sorted by key. There can be as
+    /// many keys as members: some datasets put a running number after the first dot of a name.
     pub members: Vec<MemberRow>,
     /// The number of members of each sample; empty if there are no keys.
     pub counts: Vec<u32>,

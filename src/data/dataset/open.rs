@@ -235,6 +235,7 @@ impl IndexOpening<'_> {
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
                 Ok(FoundIndex::Missing("there was no index yet".to_owned()))
             }
+            // A damaged index is not an error, because it can be built again.
             Err(error) => Ok(FoundIndex::Missing(error.to_string())),
         }
     }

@@ -57,6 +57,7 @@ pub(super) fn for_each(
                 return;
             }
             if let Err(error) = work(number) {
+                // Keep all threads from beginning another item.
                 next.store(count, Ordering::Relaxed);
                 let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
                 if failed.as_ref().is_none_or(|(first, _)| number < *first) {
@@ -68,6 +69,7 @@ pub(super) fn for_each(
     std::thread::scope(|scope| {
         for i in 1..threads.min(count) {
             let thread = std::thread::Builder::new().name(format!("foreload-look-{i}"));
+            // If a thread cannot be started, the other threads do its share of the work.
             if thread.spawn_scoped(scope, run).is_err() {
                 break;
             }

@@ -45,6 +45,7 @@ pub(super) struct DatasetPart {
     /// The label column, member or key that the user named.
     pub(super) label_asked: Option<String>,
     pub(super) bad_shards: BadShards,
+    /// Whether inode numbers are stable on the file system of the dataset. Otherwise stamps are compared without them.
     pub(super) inodes: bool,
     /// The new stamps of shards that were rewritten during the run but still hold the same samples.
     accepted_stamps: RwLock<HashMap<usize, Stamp>>,

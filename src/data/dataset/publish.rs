@@ -50,6 +50,7 @@ fn temporary(target: &Path, kind: &str) -> io::Result<PathBuf> {
     let random = random_u64()?;
     let system = rustix::system::uname();
     let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    // Shorten a long host name, because file systems limit the length of file names.
     let host: String = system.nodename().to_string_lossy().chars().filter(plain).take(32).collect();
     Ok(target.with_extension(format!("{host}-{}-{random:016x}.{kind}", std::process::id())))
 }
@@ -72,6 +73,7 @@ pub(super) fn remove_leftovers(target: &Path) {
             let modified = entry.metadata().and_then(|metadata| metadata.modified()).ok();
             let age = modified.and_then(|modified| modified.elapsed().ok());
             if age.is_some_and(|age| age > ABANDONED) {
+                // Ignore an error: a file that stays takes space on the drive, but does no harm.
                 let _ = std::fs::remove_file(entry.path());
             }
         }

@@ -301,6 +301,7 @@ fn files(
     let classes = if has_files { Vec::new() } else { directories };
     split_directories::refuse(source, &classes, None, split, Contents::Files, cancel)?;
     if classes.is_empty() {
+        // Discard the notes: the root is walked later like any directory, and that walk notes the skipped files.
         notes = Notes { unlabeled: true, ..Notes::default() };
     }
     let empty_message = "holds no file".to_owned();

@@ -90,6 +90,7 @@ pub struct RequestDeadline {
     latency: Duration,
     /// 99th percentile of the latency; `None` before the first measurement.
     usual: Option<Duration>,
+    /// The usual transfer rate in bytes per second.
     rate: f64,
     recent: ResponseWindow,
     before: ResponseWindow,

@@ -61,6 +61,7 @@ impl fmt::Display for Origin {
 #[derive(Clone, PartialEq, Eq)]
 pub struct HttpUrl {
     pub(super) origin: Arc<Origin>,
+    /// The path, percent-encoded, with its leading slash.
     path: String,
     /// Text after the question mark, which may be a signature.
     query: Option<String>,

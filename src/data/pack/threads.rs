@@ -70,6 +70,7 @@ mod tests {
             if *job == 30 {
                 return Err(Error::dataset("shard", "is broken"));
             }
+            // A job that ignored the stop would loop for ever.
             if *job > 30 {
                 loop {
                     stop.check()?;

@@ -78,6 +78,7 @@ impl LeasedMap {
         self.map.len()
     }
 
+    /// Returns the bytes. Call this only while the memory is leased: after that, the producer may write to it.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.map
     }
@@ -161,6 +162,7 @@ fn count_forks() {
     });
 }
 
+/// The argument of the ioctl `PAGEMAP_SCAN`: `struct pm_scan_arg` of the kernel's `linux/fs.h`.
 #[repr(C)]
 #[derive(Default)]
 struct PageScan {
@@ -178,6 +180,7 @@ struct PageScan {
     return_mask: u64,
 }
 
+/// A range of pages that the scan found: `struct page_region` of the kernel's `linux/fs.h`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct PageRegion {

@@ -84,6 +84,7 @@ enum BlockMap {
 impl Block {
     fn of<'a>(parts: impl Iterator<Item = &'a [u8]> + Clone) -> Result<Self> {
         let bytes: usize = parts.clone().map(<[u8]>::len).sum();
+        // A mapping cannot be empty.
         let mut map = map(bytes.max(1))?;
         let mut at = 0;
         for part in parts {

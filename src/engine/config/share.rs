@@ -38,6 +38,7 @@ pub(super) fn processors(ranks: u32) -> usize {
 /// The share of the node's processors that loading may take (`cpu=`).
 #[derive(Debug, Clone, Copy)]
 pub struct CpuShare {
+    /// Above 0 and at most 1.
     share: f64,
     /// The ranks of the node; 1 if their number is unknown.
     ranks: u32,

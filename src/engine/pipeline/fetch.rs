@@ -250,6 +250,7 @@ impl<O: BatchOpener> Fetcher<O> {
             NextBatch::Places(entries) => entries,
             NextBatch::NotYet(until) => return Ok(Some(BlockedOn::Arrivals(until))),
             NextBatch::End => {
+                // The consumer may already wait for a batch that will not come.
                 run.inbox.recheck();
                 return Ok(Some(BlockedOn::Nothing));
             }

@@ -40,7 +40,9 @@ pub(crate) struct EpochNumbers {
     pub augment: AtomicU64,
     pub idle: AtomicU64,
     pub consumer: AtomicU64,
+    /// The time in which at least one read was in flight, even if the reading thread waited for memory.
     pub reading: AtomicU64,
+    /// The time in which no read was in flight because too few samples of a stream had arrived.
     pub arrivals: AtomicU64,
     /// The number of reads in flight when the reading thread last counted them.
     pub in_flight: AtomicU64,

@@ -163,6 +163,7 @@ impl ConsumerTable {
                 true
             }
             (ToProducer::Ping, true) => connection.socket.send(&ToConsumer::Pong, &[]),
+            // No consumer of Foreload sends other messages in this state, so disconnect this one.
             _ => false,
         }
     }

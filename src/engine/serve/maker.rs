@@ -38,6 +38,7 @@ pub(super) fn start(
     let mut kept = RunningEpoch::default();
     let mut confirmed = Instant::now();
     TaskThread::start("foreload-make", bell, move |wanted: StepRequest| {
+        // Take the epoch out of `kept`: if making the batch fails, it is dropped.
         let mut running = std::mem::take(&mut kept);
         if wanted.youngest > confirmed {
             // A loader that does not share batches verifies at its start that cached copies match the dataset. So
@@ -87,6 +88,7 @@ fn make(
     let epoch = match running.epoch.take_if(is_there) {
         Some(epoch) => epoch,
         None => {
+            // End the old epoch before the new one begins.
             *running = RunningEpoch::default();
             running.times.push_back(Instant::now());
             pipeline.epoch(at.epoch, place.0, place.1, at.step)?

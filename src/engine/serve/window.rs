@@ -233,6 +233,7 @@ impl<B> SharedWindow<B> {
             self.refuse(id, &mut actions);
         }
         if !self.wants_more() {
+            // The consumer that waited for slower ones may have left.
             self.unblocked(now);
         } else if !self.is_making && self.has_room(now) {
             self.is_making = true;

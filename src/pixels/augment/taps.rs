@@ -30,6 +30,7 @@ pub(super) struct Taps {
     /// The number of weights kept for each pixel, a multiple of 16.
     pub stride: usize,
     pub longest: usize,
+    /// The number of fractional bits of the weights.
     pub bits: u32,
     pub sample_range: Range<u32>,
     /// The weights before they are normalised and rounded, in groups of [`LANES`] output pixels. Row i of a group has
@@ -232,6 +233,7 @@ struct PixelFilters {
     first: Lanes<u32>,
     /// The number of source pixels under each filter; 0 if the output pixel shows no pixel of the image.
     count: Lanes<u32>,
+    /// The distance of the first pixel from the filter's centre, in source pixels.
     offset: Lanes<f64>,
     /// The factor that turns a distance in source pixels into the argument of the filter function.
     inverse: f64,

@@ -126,6 +126,7 @@ impl Module {
                 (unsafe { info(function, index, &mut offset, &mut size) } == 0).then_some(size)
             };
             let seen: Vec<usize> = (0..).map_while(size).collect();
+            // An empty list means that the driver reports no sizes.
             if !seen.is_empty() && seen != parameters {
                 return Err(Error::Internal(format!(
                     "kernel {name} has parameters of {seen:?} bytes, expected {parameters:?}"

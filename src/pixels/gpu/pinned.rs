@@ -62,6 +62,7 @@ impl Registration {
         let (base, bytes) = slots.as_raw();
         // The memory is never write-combined, because the CPU reads it.
         let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
+        // If a call below fails, dropping `locked` unregisters the memory.
         let mut locked = Locked::new(device, (base, bytes), Arc::new(slots.clone()), flags)?;
         let bound = device.bind()?;
         // SAFETY: the range was just registered, and the pointer is valid for the call.

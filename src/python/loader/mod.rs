@@ -408,6 +408,7 @@ fn open_index(py: Python<'_>, roots: Vec<PathBuf>, options: IndexOptions) -> PyR
         let heard = if nap == SIGNAL_CHECK { deliver(py, &notices) } else { Ok(()) };
         if let Err(interrupt) = py.check_signals().and(heard) {
             cancel.store(true, Ordering::Relaxed);
+            // The build was cancelled, so its error is expected.
             let _ = py.detach(|| work.join());
             return Err(interrupt);
         }

@@ -128,6 +128,7 @@ impl Reader for InMemoryReader {
     }
 
     fn waker(&self) -> Waker {
+        // The reader never sleeps, so there is nothing to wake.
         Waker(Arc::new(|| {}))
     }
 

@@ -6,6 +6,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// resulting limit.
 pub fn allow_open_files(wanted: u64) -> u64 {
     let limit = getrlimit(Resource::Nofile);
+    // `None` means unlimited.
     let (current, maximum) = (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX));
     let raised = wanted.min(maximum);
     if current >= raised {

@@ -41,6 +41,7 @@ pub fn files(
         let bytes = known(number).map_or_else(|| entry.metadata().map(|found| found.len()), Ok);
         match bytes {
             Ok(bytes) => drop(found.insert(number, bytes)),
+            // The file was removed after it was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(Error::io("look at", entry.path(), error)),
         }

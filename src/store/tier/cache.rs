@@ -246,6 +246,7 @@ impl Cache {
         }
         let nodes = self.tiers().filter_map(|tier| tier.parts().nodes);
         nodes.for_each(|nodes| nodes.begin(schedule, first_step));
+        // Only tiers that are filled ahead need staging. Other tiers keep samples as they are read.
         let keeps_first = (0..self.tiers.len()).any(|place| self.fills_ahead(place));
         let mut staging = self.staging();
         if let Some(converter) = &staging.converter {

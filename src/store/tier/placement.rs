@@ -212,6 +212,7 @@ impl Bidder {
 /// uniform.
 fn exponential(word: u32) -> u64 {
     const FRACTION: u32 = 32;
+    // ln 2, with 32 fractional bits.
     const LN_2: u128 = 0xB172_17F8;
     // Compute the binary logarithm of `rest`, digit by digit: a square that reaches 2 has a logarithm of 1/2 or more.
     let rest = (1 << 32) - u64::from(word);

@@ -236,6 +236,7 @@ impl RecordDirectory {
     /// Removes the lock file, and the directory if nothing else is in it. Do not use the directory afterwards.
     pub(super) fn remove_itself(&self) -> Result<()> {
         self.remove_file(LOCK)?;
+        // This fails if the directory has files of other programs, which must stay.
         let _ = fs::remove_dir(&self.path);
         Ok(())
     }

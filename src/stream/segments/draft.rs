@@ -66,6 +66,7 @@ impl SegmentDraft {
         Ok(())
     }
 
+    /// Reads a sample. The caller compares the bytes with the checksum.
     pub(super) fn read(&self, row: &RecordRow) -> Result<Vec<u8>> {
         let length = row.length as usize;
         if let Some(start) = row.offset.checked_sub(self.written) {

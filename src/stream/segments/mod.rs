@@ -307,6 +307,7 @@ impl SegmentStore {
         Error::Unavailable(format!("{} no longer has a sample of {length} bytes at {offset}", path.display()))
     }
 
+    /// Reads a sample of a published segment. The caller compares the bytes with the checksum.
     fn read_row(&self, segment: u64, row: &RecordRow) -> Result<Vec<u8>> {
         let path = self.segment_path(segment);
         let mut last = self.last_read();

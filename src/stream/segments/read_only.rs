@@ -84,6 +84,7 @@ impl ReadOnlyStore {
         let size = file.metadata().map_err(failed)?.len();
         let rows = match read_footer(&file, size, number) {
             Ok(rows) => rows,
+            // The samples of a damaged segment count as missing.
             Err(SegmentError::Damaged(_)) => return Ok(true),
             Err(SegmentError::Io(error)) => return Err(failed(error)),
         };

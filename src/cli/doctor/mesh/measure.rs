@@ -43,11 +43,13 @@ pub(super) struct LinkMeasure {
     pub from: usize,
     /// The number of small samples that were read one at a time.
     pub alone: u64,
+    /// The median time of these samples in seconds; `p99` is their 99th percentile.
     pub p50: f64,
     pub p99: f64,
     /// The number of samples that arrived while all connections were in use at once.
     pub samples: u64,
     pub bytes: u64,
+    /// The time in seconds in which `samples` arrived.
     pub seconds: f64,
     pub missed: BTreeMap<String, u64>,
 }

@@ -70,6 +70,7 @@ impl DatasetPart {
         }
         let number = (sample - self.samples_of(file).start) as usize;
         let named = self.packed_footer(file).ok().and_then(|footer| {
+            // The members of a table are named like its columns, which does not identify a sample.
             let has_names = footer.layout.is_of_files() || footer.layout.is_of_single_files();
             let (_, members) = footer.by_sample().nth(number).filter(|_| has_names)?;
             let (_, name) = members.first().filter(|(_, name)| !name.is_empty())?;

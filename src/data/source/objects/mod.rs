@@ -197,6 +197,7 @@ impl ObjectRoot {
         } else if since.is_some_and(|since| since > RENEWAL_GRACE) {
             return refusal.failure;
         }
+        // Return a transient failure, so that the request is tried again, signed with the new credentials.
         HttpFailure::Broken(refusal.failure.to_string())
     }
 

@@ -71,6 +71,7 @@ mod tests {
         assert!(kept.get("a").is_some());
         kept.clear();
         assert!(kept.get("a").is_none());
+        // The credentials were replaced while this request was being signed.
         kept.keep("a", &target, old);
         assert!(kept.get("a").is_none());
         kept.keep("a", &target, kept.generation());

@@ -41,6 +41,7 @@ const MAX_THREADS: u64 = 1024;
 /// Maximum number of reads that the kernel lets one io_uring hold.
 const DEEPEST_QUEUE: u64 = 32_768;
 
+/// Maximum value of `shared_window`. `MAX_CONSUMERS` is that of `shared_consumers`.
 const MAX_SHARED: u64 = 1024;
 const MAX_CONSUMERS: u64 = 256;
 

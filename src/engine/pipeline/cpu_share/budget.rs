@@ -23,6 +23,7 @@ pub(in crate::pipeline) struct CpuBudget {
 
 #[derive(Debug)]
 struct CpuDebt {
+    /// Processor time, in seconds, that threads have used beyond their share.
     debt: f64,
     paid_until: Duration,
 }

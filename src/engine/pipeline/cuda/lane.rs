@@ -82,6 +82,7 @@ struct GpuLane<'a> {
     /// used the decoder, and `flight` holds the memory that these streams read.
     decoder: Option<BorrowedDecoder>,
     flight: InFlight,
+    /// The stream of the decoding engine, which works in parallel with the kernels on the stream of `flight`.
     engine: Stream,
     views: Vec<ImageView>,
     arena: Option<DeviceBuffer>,
@@ -318,6 +319,7 @@ impl<'a> GpuLane<'a> {
 
     fn arena(&mut self, bytes: u64) -> Result<u64> {
         if self.arena.as_ref().is_none_or(|arena| (arena.bytes() as u64) < bytes) {
+            // Allocate more than needed, so that the arena need not grow again soon.
             let room = (bytes + bytes / 4).max(1 << 20).min(self.stage.pools.arena as u64).max(bytes);
             // Free the old arena first, in the stream's order.
             self.arena = None;

@@ -109,6 +109,7 @@ impl<'a> LaneReceiver<'a> {
                     match stage.backend_after(NvJpegBackend::CudaBatched, header, id) {
                         Some(next) => *backend = next,
                         None if stage.cpu_may_decode => image.pass_to_cpu(),
+                        // No other decoder may decode the image, so it stays with the batched kernels.
                         None => {}
                     }
                 }

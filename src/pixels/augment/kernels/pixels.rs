@@ -102,6 +102,7 @@ pub(super) fn convert<S: Simd>(s: S, [y, cb, cr]: [&[u8]; 3], [r, g, b]: [&mut [
 }
 
 struct ColourConversion<S: Simd> {
+    /// The top bit of each byte.
     sign: S::I,
     /// The factors of Cr in R and of Cb in B, without their integer parts (1 and 2), in units of 2^-15.
     cr_r: S::I,

@@ -37,6 +37,8 @@ impl RowTaps {
             if !taps.is_empty() {
                 from = (self.taps.start[o] - self.taps.sample_range.start) as usize;
             }
+            // If the first row has an odd index, it is the second row of its pair. The first row of the pair then gets
+            // weight 0.
             let odd = from % 2;
             let at = |i: usize| if i >= odd && i - odd < taps.len() { taps[i - odd] } else { 0 };
             self.weights.extend(

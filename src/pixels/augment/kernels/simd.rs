@@ -14,8 +14,10 @@ pub(super) trait Simd: Copy {
     const WINDOW: usize;
     /// The number of samples of a wide window, for longer filters.
     const WIDE: usize;
+    /// A vector of integers: bytes, 16-bit or 32-bit lanes.
     type I: Copy;
     type Wide: Copy;
+    /// A vector of 32-bit floats.
     type F: Copy;
 
     fn splat(self, value: i32) -> Self::I;
@@ -49,7 +51,9 @@ pub(super) trait Simd: Copy {
     fn dot_add(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I;
     /// Shifts 32-bit lanes right, with the sign shifted in.
     fn shift_right(self, v: Self::I, by: u32) -> Self::I;
+    /// Clamps 32-bit lanes.
     fn limit(self, v: Self::I, least: Self::I, most: Self::I) -> Self::I;
+    /// Shifts 32-bit lanes left.
     fn shift_left(self, v: Self::I, by: u32) -> Self::I;
 
     fn add16(self, a: Self::I, b: Self::I) -> Self::I;

@@ -101,6 +101,7 @@ impl PixelSteps {
                 self.changed_by = Some(pixels.name());
                 Ok(())
             }
+            // Mirroring moves values but does not change them.
             mirroring if mirroring.mirrors() => Ok(()),
             Transform::ToDtype(ToDtype { dtype, scale }) => self.convert(number, *dtype, *scale),
             Transform::Normalize(Normalize { mean, std }) => self.normalise(number, *mean, *std),

@@ -323,6 +323,7 @@ mod tests {
         let code_of =
             |spec: &Spec, symbol| spec.codes().find(|&(_, _, s)| s == symbol).map(|(c, l, _)| (c, l));
         let [luma, chroma] = [false, true].map(|chroma| standard::tables(chroma).1);
+        // Rows of tables K.5 and K.6 of ITU T.81.
         assert_eq!(code_of(&luma, 0x00), Some((0b1010, 4)));
         assert_eq!(code_of(&luma, 0xF0), Some((0b11111111001, 11)));
         assert_eq!(code_of(&luma, 0x82), Some((0b111111111000000, 15)));

@@ -77,6 +77,7 @@ pub(in crate::decode) struct PlannedComponent {
     pub(in crate::decode) columns: u32,
     /// The number of rows of blocks in a row of MCUs.
     pub(in crate::decode) rows: u32,
+    /// The columns and the rows of blocks to decode.
     pub(in crate::decode) wanted: [Range<u32>; 2],
     /// The quantisation steps, in row-major order.
     pub(in crate::decode) steps: [u16; 64],
@@ -115,6 +116,7 @@ pub(in crate::decode) enum PlannedRows {
 
 #[derive(Debug, Clone)]
 pub(in crate::decode) struct PlannedScan {
+    /// The number of columns of MCUs, and of rows.
     pub(in crate::decode) mcus: (u32, u32),
     pub(in crate::decode) restart_interval: u32,
     /// The range of columns of MCUs that contain blocks to decode.

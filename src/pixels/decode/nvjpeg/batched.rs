@@ -95,6 +95,7 @@ impl Batched {
         Ok(Self { backend, callers, parsed, idle: Event::new(device)?, handle })
     }
 
+    /// Returns the number of decoding engines of the GPU, and the number of cores of each.
     pub(super) fn engines(&self) -> nvjpeg_sys::Result<(u32, u32)> {
         self.handle.engines()
     }

@@ -87,6 +87,7 @@ impl WorkingMemory {
         })))
     }
 
+    /// Makes freed memory available again. All work of the decoder must be done: it may still use this memory.
     pub(super) fn recycle(&self) {
         lock(&self.0.device_blocks).recycle();
         lock(&self.0.host_blocks).recycle();

@@ -126,7 +126,7 @@ impl InFlightRead {
                 let open = open_request(path, self.mode, descriptor)
                     .flags(Flags::IO_LINK)
                     .user_data(RequestTag::Open.with(number));
-                // Use a hard link, because a short read must not cancel the close.
+                // Use IO_HARDLINK, because with IO_LINK a short read would cancel the close.
                 let read = read!(Fixed(number), chunk, RequestTag::Read).flags(Flags::IO_HARDLINK);
                 let close =
                     opcode::Close::new(Fixed(number)).build().user_data(RequestTag::Close.with(number));

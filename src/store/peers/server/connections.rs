@@ -34,6 +34,7 @@ pub(super) struct ConnectionWatch {
     /// The number of responses in progress. It can be 2 for a moment, because the next request may arrive before the
     /// bytes of the previous response are released.
     answers: AtomicU64,
+    /// When the present state of the connection began, in milliseconds after `start`.
     since: AtomicU64,
 }
 

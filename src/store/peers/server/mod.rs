@@ -181,6 +181,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if self.thread.is_own_process() {
+            // Dropping the socket is not enough, because a forked process may still have a copy.
             close(&self.listening);
         }
     }

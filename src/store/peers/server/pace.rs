@@ -16,6 +16,7 @@ const LONGEST_QUEUE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(super) struct ServingPace {
+    /// The user's limit in bytes per second.
     limit: Option<f64>,
     /// The time at which the user's limit allows the next bytes.
     paid: Duration,
@@ -51,6 +52,7 @@ impl ServingPace {
     /// Adjusts the pause between copies after a read that took the time `took` and ended at `now`. `own_reads_wait` is
     /// true if the node's own training waits for its reads.
     pub(super) fn adjust(&mut self, now: Duration, took: Duration, own_reads_wait: bool) {
+        // Slow down at once, and speed up step by step.
         self.rest = if own_reads_wait { (2.0 * self.rest + 1.0).min(LONGEST_REST) } else { self.rest / 2.0 };
         if self.rest < 0.1 {
             self.rest = 0.0;

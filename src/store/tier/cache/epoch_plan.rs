@@ -25,6 +25,7 @@ impl EpochPlan {
     /// Decides whether to keep a sample of `bytes` bytes that the epoch has just used. If `evicting`, samples with
     /// later uses may be evicted to free space. Otherwise the sample is kept only if the tier has enough free space.
     pub(super) fn admit(&mut self, sample: u64, bytes: u64, evicting: bool) -> Admission {
+        // If the tier is full, this function is called twice with the same sample.
         let (now, next) = match self.last_query {
             Some((same, now, next)) if same == sample => (now, next),
             _ => {

@@ -100,6 +100,7 @@ impl Cache {
         unpublished.div_ceil(schedule.samples_per_batch()) + 2
     }
 
+    /// Returns how many bytes per second this process may stage; `None` if the user set no limit.
     pub(in crate::tier) fn stage_bandwidth(&self) -> Option<u64> {
         let ranks = u64::from(self.options.local_world_size.unwrap_or(1).max(1));
         self.options.stage_bandwidth.map(|bandwidth| (bandwidth / ranks).max(1))

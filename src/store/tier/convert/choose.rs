@@ -35,6 +35,7 @@ impl FormChoice {
 /// The size of packed photographs relative to their files. It is 1.20 for ImageNet; the margin is for other datasets.
 pub(in crate::tier) const PACKED: f64 = 1.25;
 
+/// The size of indexed photographs relative to their files.
 const INDEXED: f64 = 1.01;
 
 #[derive(Debug, Clone, Copy, PartialEq)]

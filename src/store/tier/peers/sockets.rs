@@ -45,6 +45,7 @@ pub(super) struct SocketBudget {
 
 impl SocketBudget {
     pub(super) fn new(nodes: &[Vec<u32>], serves: bool, depth: usize) -> Self {
+        // To each node there is one more connection, for pushes.
         let each = read_connections(depth, nodes.len()) as u64 + 1;
         let ranks: usize = nodes.iter().map(Vec::len).sum();
         // This node counts too: its ranks read from its server if the server keeps copies in memory.

@@ -13,6 +13,7 @@ pub(crate) struct Pace {
     /// The time at which the bytes read so far have used up their share of the limit, so that further bytes are
     /// allowed.
     paid: Duration,
+    /// The pause after a read, as a multiple of the time that the read took.
     rest: f64,
 }
 

@@ -62,6 +62,7 @@ struct DirectoryUsage {
     seen: Option<u64>,
     /// The pages of every published segment. The size of a published segment never changes.
     published: HashMap<DatasetKey, SegmentPages>,
+    /// The sum of all pages in `published`, kept because every reservation needs it.
     sum: u64,
     reserved: HashMap<u64, u64>,
 }

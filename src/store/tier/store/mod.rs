@@ -190,13 +190,14 @@ impl Store {
         }
     }
 
-    /// Returns whether the store takes samples now: it has space, and no write has failed.
+    /// Returns whether the store takes samples now: the directory is writable, the store has space, and it does not
+    /// pause after a failed write.
     pub fn is_open(&self) -> bool {
         self.shared.store_state() == StoreState::Open && self.shared.directory.is_writable()
     }
 
-    /// Returns whether the store takes samples whenever it has space: the directory is writable, and no write has
-    /// failed.
+    /// Returns whether the store takes samples whenever it has space: the directory is writable, and the store does not
+    /// pause after a failed write.
     pub fn can_take(&self) -> bool {
         self.shared.store_state() != StoreState::Off && self.shared.directory.is_writable()
     }

@@ -80,6 +80,7 @@ pub(super) enum Margins {
 }
 
 impl Margins {
+    /// Returns the numbers at the left, top, right and bottom, in this order.
     pub(super) fn sides(self) -> [u32; 4] {
         match self {
             Self::All(n) => [n; 4],

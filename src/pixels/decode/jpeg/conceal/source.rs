@@ -126,6 +126,7 @@ impl<'a> ScanSource<'a> {
                     let length = self.length()?.unwrap_or(0);
                     self.at += length;
                 }
+                // These markers have no length: TEM and RST0 to RST7.
                 0x01 | 0xD0..=0xD7 => {}
                 _ => {
                     return refused(format!("unexpected marker FF{marker:02X} at byte {at}"));
@@ -204,6 +205,7 @@ impl<'a> ScanSource<'a> {
         (self.window >> (self.left - count)) as u32 & ((1 << count) - 1)
     }
 
+    /// Reads the next `count` bits, at most 17.
     pub(super) fn take(&mut self, count: u32) -> Result<u32, Stop> {
         if self.left < count {
             self.load(count)?;

@@ -59,6 +59,7 @@ pub(super) struct IndexedFile {
     pub(super) crc: u32,
     /// The offset in the file of the marker that ends the entropy-coded data.
     pub(super) end: u32,
+    /// The number of columns of MCUs, and of rows.
     pub(super) mcus: (u32, u32),
 }
 

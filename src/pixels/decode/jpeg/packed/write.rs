@@ -38,6 +38,7 @@ impl UnitCursor {
         self.filled &= 7;
     }
 
+    /// Appends the lowest `count` bits of `bits`, at most 63. The other bits must be zero.
     #[inline(always)]
     fn put_long(&mut self, buffer: &mut UnitBuffer, bits: u64, count: u32) {
         let first = count.min(32);

@@ -45,6 +45,7 @@ transform! {
 /// The largest allowed `num_ops` and `num_magnitude_bins`.
 const MAX_BINS: u32 = 1000;
 
+/// The operations of both policies, in torchvision's order: a random index selects one.
 const OPS: [PolicyOp; 14] = [
     PolicyOp::Identity,
     PolicyOp::ShearX,
