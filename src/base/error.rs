@@ -98,7 +98,7 @@ pub enum Error {
     /// A call of the GPU driver or of a GPU library failed.
     #[error("{call}: {status}{advice}")]
     Gpu {
-        /// The function that failed: `cuMemAllocFromPoolAsync`.
+        /// The name of the function that failed, for example `cuMemAllocFromPoolAsync`.
         call: &'static str,
         /// The name and description of the returned status: "CUDA_ERROR_OUT_OF_MEMORY: out of memory".
         status: String,

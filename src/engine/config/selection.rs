@@ -169,7 +169,7 @@ impl<'a> Weighting<'a> {
         let part = self.parts.partition_point(|(samples, _)| samples.end <= number);
         let weight = match &self.by {
             WeightRule::Nothing => 1.0f64.to_bits(),
-            // Use the dataset's own class number, so that the order does not depend on `class_names`.
+            // Use the dataset's own class number, so that the order of the epoch does not depend on `class_names`.
             WeightRule::Class => u64::from(index.own_label(number)),
             WeightRule::Classes(weights) => weights[index.label(number) as usize].to_bits(),
             WeightRule::Samples(weights) => weights[sample as usize].to_bits(),

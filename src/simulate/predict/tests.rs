@@ -111,7 +111,8 @@ fn repeats_are_read_once_and_decoded_each_time() {
     assert_eq!(prediction.later.slow_bytes, JOB.bytes / 4);
     assert_eq!(prediction.later.limit, Limit::Decode);
     close(prediction.later.seconds, 25.0);
-    // Each of the four ranks gets one repeat of a sample, and each reads the sample.
+    // With four repeats, an epoch has a quarter of the samples. Each of the four ranks gets one repeat of a
+    // sample and reads the sample itself, so the bytes stay the same.
     let four = predict(&PredictedJob { ranks_per_node: 4, ..job }, &MACHINE);
     assert_eq!(four.later.slow_bytes, JOB.bytes);
     let two_nodes = predict(&PredictedJob { nodes: 2, ..job }, &MACHINE);

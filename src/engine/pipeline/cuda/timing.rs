@@ -90,7 +90,7 @@ impl ChunkEvents {
         self.copied.record(stream)
     }
 
-    /// Records that the engine's work is queued. Call this at once: after the host has queued the kernels' work, the
+    /// Records that the engine's work is queued. Call this before the host queues the kernels' work: otherwise the
     /// engine's time would include that work, and an idle engine would look busy.
     pub(crate) fn engine_queued(&self, engine: &Stream) -> Result<()> {
         self.engine[1].record(engine)

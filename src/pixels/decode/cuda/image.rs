@@ -11,7 +11,7 @@ use std::mem::offset_of;
 pub(super) unsafe trait TableEntry: Copy {}
 
 pub(super) fn bytes_of<T: TableEntry>(entries: &[T]) -> &[u8] {
-    // SAFETY: integers without padding are bytes.
+    // SAFETY: the entries consist of integers without padding, so all their bytes are initialised.
     unsafe { std::slice::from_raw_parts(entries.as_ptr().cast(), size_of_val(entries)) }
 }
 

@@ -22,7 +22,8 @@ named!(Verify: "stamp" => Stamp, "checksum" => Checksum);
 
 /// The number of files for which another thread is worth starting.
 const FILES_PER_THREAD: usize = 32;
-/// The maximum number of threads: a network file system answers many queries at once.
+/// The maximum number of threads. It may exceed the number of processors, because the threads wait for a file system
+/// that answers many queries at once.
 const MAX_THREADS: usize = 16;
 
 /// Returns the current versions of `files`, without the files that cannot be queried.

@@ -45,7 +45,8 @@ pub(super) fn table<S: ReadAt + ?Sized>(source: &S, shard: &MdsShard) -> Result<
         return fail(0, format!("has {found} samples, but index.json says {samples}"));
     }
     let data = 4 + 4 * (samples + 1);
-    // Every column takes at least one byte of each sample, or four for a size. This limits the allocation.
+    // A sample has at least one byte for each column. So the size of the shard limits the number of values, and with it
+    // the memory that a damaged index can demand.
     let least =
         samples.checked_mul(shard.column_names.len() as u64).and_then(|least| least.checked_add(data));
     if least.is_none_or(|least| least > size) {
