@@ -41,7 +41,8 @@ class ImageDataset(IterableDataset):
     """Batches of (images, labels) as torch tensors that share Foreload's memory.
 
     Args:
-        path: The dataset: a directory of class directories, or of tar shards; or a list of several.
+        path: The dataset, by its path or URL: a directory of class directories, images, tar shards, or Parquet, Arrow,
+            MDS or TFRecord files; a CSV or another table of files; or a packed dataset. Or a list of several.
         memory_format: `torch.contiguous_format` or `torch.channels_last`, with torch's meaning: images are [n, 3,
             height, width] in both cases.
         dtype: `torch.float32`, `torch.float16`, `torch.bfloat16` or `torch.uint8`. None: float32, or the type that
