@@ -211,7 +211,10 @@ def strangers(address: str, port: int, seed: int, tls: bool) -> None:
         for one in slow:
             with contextlib.suppress(OSError):
                 one.sendall(b"G")
+        began = time.monotonic()
         said = ask(address, port, sent, LONGEST_PATIENCE if is_request else PATIENCE, tls)
+        if is_request and (took := time.monotonic() - began) > LONGEST_PATIENCE / 3:
+            odd.append(f"{sent[:60]!r}: {said[:200]!r} after {took:.1f} s")
         status = said.split(b" ", 2)[1:2]
         if is_request and status == [b"401"]:
             refused += 1

@@ -428,7 +428,9 @@ class Run:
             self.fill()
             now = time.monotonic()
             begins = [(now + delay, name) for delay, name in begins]
+        until = time.monotonic() + LONGEST_EPOCH
         while begins or self.ends:
+            assert time.monotonic() < until, self.account("the faults do not end")
             self.epoch(begins)
         self.epoch([])
         dead = {f"{self.world.nodes[node].address}:{PORT + job}" for node in self.dead for job in range(2)}
