@@ -2,6 +2,7 @@
 //!
 //! - `error` and `notices`: errors, and warnings and information for the user;
 //! - `names`, `units`, `json` and `tier_name`: values in settings, and names in statistics;
+//! - `counting`: counters with names;
 //! - `crc`, `rng`, `simd`, `slot` and `parts`: checksums, random numbers, SIMD levels, page-aligned buffers, and wanted
 //!   byte ranges;
 //! - `trace`: the interval log of a job;
@@ -9,6 +10,7 @@
 
 #![warn(missing_docs, unreachable_pub)]
 
+pub mod counting;
 pub mod crc;
 pub mod error;
 pub mod json;

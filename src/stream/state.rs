@@ -236,7 +236,7 @@ impl StreamState {
     fn check_sums(&self) -> Result<()> {
         let counted = self.counters.by_name().map(|(_, count)| count);
         let unsettled = self.sources.iter().map(|source| source.unsettled);
-        let all = counted.into_iter().chain(unsettled.clone()).chain([
+        let all = counted.chain(unsettled.clone()).chain([
             self.step,
             self.used,
             self.taken,

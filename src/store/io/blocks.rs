@@ -9,7 +9,8 @@
 use super::files::Files;
 use super::mixed::MixedReader;
 use super::read_blocking::read_in_file;
-use super::{Completion, DROP_LIMIT, Filled, ReadRequest, ReadStats, Reader, Waker};
+use super::{Completion, DROP_LIMIT, Filled, ReadCounters, ReadRequest, ReadStats, Reader, Waker};
+use base::counting::count;
 use base::error::{Error, Result};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use data::dataset::{Extent, FileBlock, FileId};
@@ -93,10 +94,8 @@ fn is_in_block(files: &dyn Files, request: &mut ReadRequest) -> bool {
     is_in_block
 }
 
-enum BlockAnswer {
-    Done(Vec<Completion>),
-    Woken,
-}
+/// The answers to the requests for a block. A waker sends an empty list.
+type BlockAnswers = Vec<Completion>;
 
 /// Identifies a block: its file, and the address of its first decompressed byte.
 type BlockStart = (FileId, u64);
@@ -104,8 +103,8 @@ type BlockStart = (FileId, u64);
 struct BlockReader {
     shared: Arc<BlockWork>,
     jobs: Option<Sender<FileBlock>>,
-    done: Sender<BlockAnswer>,
-    answers: Receiver<BlockAnswer>,
+    done: Sender<BlockAnswers>,
+    answers: Receiver<BlockAnswers>,
     depth: usize,
     in_flight: usize,
     threads: usize,
@@ -118,9 +117,7 @@ struct BlockWork {
     waiting_requests: Mutex<HashMap<BlockStart, Vec<ReadRequest>>>,
     closed: AtomicBool,
     remote: bool,
-    reads: AtomicU64,
-    bytes: AtomicU64,
-    retries: AtomicU64,
+    counters: ReadCounters,
 }
 
 impl BlockReader {
@@ -133,9 +130,7 @@ impl BlockReader {
             waiting_requests: Mutex::default(),
             closed: AtomicBool::default(),
             remote,
-            reads: AtomicU64::default(),
-            bytes: AtomicU64::default(),
-            retries: AtomicU64::default(),
+            counters: ReadCounters::default(),
         });
         let (jobs, to_do) = unbounded::<FileBlock>();
         let (done, answers) = unbounded();
@@ -155,11 +150,11 @@ impl BlockReader {
 }
 
 impl BlockWork {
-    fn answer(&self, block: &FileBlock, done: &Sender<BlockAnswer>) {
+    fn answer(&self, block: &FileBlock, done: &Sender<BlockAnswers>) {
         if self.closed.load(Relaxed) {
             return;
         }
-        let found = catch_unwind(AssertUnwindSafe(|| unpacked(&*self.files, block, &self.retries)))
+        let found = catch_unwind(AssertUnwindSafe(|| unpacked(&*self.files, block, &self.counters.retries)))
             .unwrap_or_else(|panic| Err(Error::panicked("unpacking", &*panic)));
         let place = (block.extent().file, block.addresses().start);
         let requests = self.waiting_requests.lock().unwrap_or_else(PoisonError::into_inner).remove(&place);
@@ -173,16 +168,16 @@ impl BlockWork {
                     |request: ReadRequest| Completion::failed(request.token, again(&error), request.slot);
                 answers.extend(requests.into_iter().map(failed));
                 answers.extend(last.map(|request| Completion::failed(request.token, error, request.slot)));
-                let _ = done.send(BlockAnswer::Done(answers));
+                let _ = done.send(answers);
                 return;
             }
         };
         if is_new {
-            self.reads.fetch_add(1, Relaxed);
-            self.bytes.fetch_add(u64::from(block.extent().length), Relaxed);
+            count(&self.counters.reads, 1);
+            count(&self.counters.bytes, block.extent().length.into());
         }
         answers.extend(requests.into_iter().map(|request| self.copy(block, &bytes, request)));
-        let _ = done.send(BlockAnswer::Done(answers));
+        let _ = done.send(answers);
         if is_new {
             // Offer the block to the cache tiers, which may keep the other samples of the block. All requests for the
             // block are answered already, so no request waits for this.
@@ -228,7 +223,7 @@ impl Reader for BlockReader {
             let error =
                 Error::Internal("the block reader got a request for a sample outside of blocks".into());
             let answer = Completion::failed(request.token, error, request.slot);
-            let _ = self.done.send(BlockAnswer::Done(vec![answer]));
+            let _ = self.done.send(vec![answer]);
             return;
         };
         let place = (block.extent().file, block.addresses().start);
@@ -247,29 +242,22 @@ impl Reader for BlockReader {
         }
         let gone = |_| Error::Internal("the decompression threads have ended".into());
         let first = self.answers.recv().map_err(gone)?;
-        for answer in std::iter::once(first).chain(self.answers.try_iter()) {
-            if let BlockAnswer::Done(answers) = answer {
-                self.in_flight -= answers.len();
-                out.extend(answers);
-            }
+        for answers in std::iter::once(first).chain(self.answers.try_iter()) {
+            self.in_flight -= answers.len();
+            out.extend(answers);
         }
         Ok(())
     }
 
     fn waker(&self) -> Waker {
         let done = self.done.clone();
-        Waker(Arc::new(move || drop(done.send(BlockAnswer::Woken))))
+        Waker(Arc::new(move || drop(done.send(BlockAnswers::new()))))
     }
 
     fn stats(&self) -> ReadStats {
-        let (reads, retries) = (self.shared.reads.load(Relaxed), self.shared.retries.load(Relaxed));
-        ReadStats {
-            bytes: self.shared.bytes.load(Relaxed),
-            reads,
-            requests: if self.shared.remote { reads + retries } else { 0 },
-            retries,
-            ..ReadStats::default()
-        }
+        let stats = self.shared.counters.read();
+        let requests = if self.shared.remote { stats.reads + stats.retries } else { 0 };
+        ReadStats { requests, ..stats }
     }
 
     fn describe(&self) -> String {

@@ -15,7 +15,6 @@
 
 mod bound;
 mod client;
-mod counters;
 mod open_files;
 mod probe;
 mod served_cache;

@@ -300,7 +300,7 @@ impl Cache {
     /// Returns the counters since the cache was opened, and the present values of the gauges.
     pub fn stats(&self) -> CacheStats {
         let tiers = self.tiers.iter().map(|kept| (kept.tier.name(), kept.used.with(&*kept.tier)));
-        CacheStats { source: self.counted.stats(), tiers: tiers.collect() }
+        CacheStats { source: self.counted.read(), tiers: tiers.collect() }
     }
 
     /// Returns the statistics of the requests to each of the job's nodes since the cache was opened, by node name.

@@ -10,7 +10,7 @@ mod blocking;
 mod race;
 
 use super::files::{Files, MAX_RESTARTS, RemoteFile};
-use super::{Completion, DROP_LIMIT, Filled, ReadRequest, ReadStats, Reader, Waker};
+use super::{Completion, DROP_LIMIT, Filled, ReadCounters, ReadRequest, ReadStats, Reader, Waker};
 use attempt::{RangeFailure, Wanted};
 use base::error::{Error, Result};
 pub(super) use blocking::read_blocking;
@@ -18,7 +18,7 @@ use data::dataset::{Extent, FileVersion, Stamp};
 use data::http::{DeadlineLimits, HttpClient, ReadEnd, RequestDeadline, Retries};
 use race::{First, race};
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
@@ -58,15 +58,7 @@ struct RangedShared {
     deadline: Mutex<RequestDeadline>,
     arrived: Mutex<Vec<Completion>>,
     notify: Arc<Notify>,
-    counters: RangedCounters,
-}
-
-#[derive(Default)]
-struct RangedCounters {
-    bytes: AtomicU64,
-    requests: AtomicU64,
-    retries: AtomicU64,
-    hedges: AtomicU64,
+    counters: ReadCounters,
 }
 
 impl RangedReader {
@@ -86,7 +78,7 @@ impl RangedReader {
             deadline: Mutex::new(RequestDeadline::new(LIMITS, Instant::now())),
             arrived: Mutex::default(),
             notify: Arc::default(),
-            counters: RangedCounters::default(),
+            counters: ReadCounters::default(),
         };
         let (queued, in_flight) = (Vec::new(), 0);
         Ok(Self { runtime: Some(runtime), shared: Arc::new(shared), queued, depth: depth.max(1), in_flight })
@@ -129,16 +121,8 @@ impl Reader for RangedReader {
     }
 
     fn stats(&self) -> ReadStats {
-        let RangedCounters { bytes, requests, retries, hedges } = &self.shared.counters;
-        let requests = requests.load(Relaxed);
-        ReadStats {
-            bytes: bytes.load(Relaxed),
-            reads: requests,
-            requests,
-            retries: retries.load(Relaxed),
-            hedges: hedges.load(Relaxed),
-            ..ReadStats::default()
-        }
+        let stats = self.shared.counters.read();
+        ReadStats { reads: stats.requests, ..stats }
     }
 
     fn describe(&self) -> String {
@@ -296,7 +280,7 @@ impl RangedShared {
 
     /// Returns whether one more request may be a hedge, and counts the hedge if so.
     fn may_hedge(&self) -> bool {
-        let RangedCounters { requests, hedges, .. } = &self.counters;
+        let ReadCounters { requests, hedges, .. } = &self.counters;
         let may = (hedges.load(Relaxed) + 1) * HEDGED <= requests.load(Relaxed);
         if may {
             hedges.fetch_add(1, Relaxed);

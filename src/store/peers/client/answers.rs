@@ -3,7 +3,7 @@
 use super::stats::PeerCounters;
 use super::transfer::{Miss, PeerAnswer, PeerCopy, PeerRead};
 use crate::io::Waker;
-use crate::peers::counters::count;
+use base::counting::count;
 use base::slot::Slot;
 use data::dataset::FileVersion;
 use data::http::PostedRead;

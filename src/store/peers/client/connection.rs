@@ -2,7 +2,7 @@
 
 use super::stats::PeerCounters;
 use super::transfer::Miss;
-use crate::peers::counters::count;
+use base::counting::count;
 use data::http::pinned;
 use data::http::{HttpConnection, HttpRequest};
 use hyper::Response;

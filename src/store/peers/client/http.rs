@@ -7,7 +7,7 @@ use super::stats::{PeerCounts, PeerStats};
 use super::transfer::{Miss, PeerAnswer, PeerRead, PeerTransfer};
 use crate::io::Waker;
 use crate::peers::bound::ByteBudget;
-use crate::peers::counters::count;
+use base::counting::count;
 use crate::peers::wire::SharedDataset;
 use base::error::{Error, Result};
 use base::notices::Notices;

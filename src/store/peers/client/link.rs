@@ -9,7 +9,7 @@ use super::stats::{PeerCounters, PeerStats};
 use super::transfer::{Miss, PeerCopy};
 use crate::io::Filled;
 use crate::peers::bound::ReservedBytes;
-use crate::peers::counters::count;
+use base::counting::count;
 use crate::peers::wire::{self, SharedDataset};
 use base::crc::Checksum;
 use base::names::NamedValue;

@@ -4,7 +4,7 @@ use super::connections::{ActiveResponse, ConnectionWatch};
 use super::copies::ServeFailure;
 use super::serving::Serving;
 use crate::peers::bound::ReservedBytes;
-use crate::peers::counters::count;
+use base::counting::count;
 use crate::peers::served_cache::{Accepted, CopyBytes, Found, ServedCache};
 use crate::peers::wire::{self, RequestedRange, SharedDataset};
 use base::crc::{Checksum, checksum};

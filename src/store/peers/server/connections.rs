@@ -1,6 +1,6 @@
 //! The connections of a server, and their time limits.
 
-use crate::peers::counters::count;
+use base::counting::count;
 use crate::peers::server::stats::ServerCounters;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

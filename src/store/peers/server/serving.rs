@@ -6,7 +6,7 @@ use super::copies::CopyReader;
 use super::pace::ServingPace;
 use super::stats::{ServerCounters, ServerStats};
 use crate::peers::bound::ByteBudget;
-use crate::peers::counters::count;
+use base::counting::count;
 use crate::peers::served_cache::ServedCache;
 use crate::peers::wire::SharedDataset;
 use data::http::Token;

@@ -47,7 +47,7 @@ impl Cache {
         let singly = |slots: &SlotPool, depth| open(slots, depth, SourceUse::Staging);
         let measured = measure::source(&self.index, &singly, job.depth, MEASURE_FOR);
         let measured = measured.map_err(|error| format!("its storage could not be measured: {error}"))?;
-        self.counted.bytes.fetch_add(measured.bytes(), Relaxed);
+        self.counted.source_bytes.fetch_add(measured.bytes(), Relaxed);
         self.staged_by_requests(measured.requests);
         Ok(measured.rates)
     }

@@ -58,8 +58,8 @@ impl Cache {
         };
         match from {
             None => {
-                self.counted.reads.fetch_add(1, Relaxed);
-                self.counted.bytes.fetch_add(bytes.len() as u64, Relaxed);
+                self.counted.source_reads.fetch_add(1, Relaxed);
+                self.counted.source_bytes.fetch_add(bytes.len() as u64, Relaxed);
             }
             Some(place) => self.count_hit(place, bytes.len()),
         }

@@ -3,7 +3,7 @@
 use super::super::catalog::SegmentIndex;
 use super::super::convert::{Conversion, ConversionResult, form_of_record};
 use super::super::copies::{ConvertibleTier, Offer};
-use super::super::counters::count;
+use base::counting::count;
 use super::{BlockKind, OpenBlock, RamBlock, RamShared};
 use base::crc::checksum;
 use data::dataset::{Extent, FileId, FileVersion};

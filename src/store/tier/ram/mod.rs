@@ -12,7 +12,8 @@ mod reader;
 use super::catalog::{Catalog, SegmentIndex};
 use super::convert::{assert_is_copy, form_of_record};
 use super::copies::{CacheTier, CopyFault, LocalTier, Location, Offer, Publish, TierParts, TierReader};
-use super::counters::{CopyCounters, CopyStats, count};
+use super::counters::{CopyCounters, CopyStats};
+use base::counting::count;
 use crate::io::storage::{available_memory, memory_limit};
 use crate::peers::CopyBytes;
 use base::error::{Error, Result};
@@ -388,7 +389,7 @@ impl CacheTier for Ram {
     fn stats(&self) -> CopyStats {
         let (held_samples, held_bytes) = self.0.catalog().held();
         let quota_bytes = self.0.capacity;
-        CopyStats { held_samples, held_bytes, used_bytes: held_bytes, quota_bytes, ..self.0.counters.stats() }
+        CopyStats { held_samples, held_bytes, used_bytes: held_bytes, quota_bytes, ..self.0.counters.read() }
     }
 
     fn reader(&self, _slots: &SlotPool) -> TierReader {

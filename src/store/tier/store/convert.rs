@@ -4,7 +4,7 @@
 use super::super::catalog::{SegmentIndex, SegmentRow};
 use super::super::convert::{Conversion, ConversionResult, MAX_HEAD, max_converted_bytes};
 use super::super::copies::{ConvertibleTier, CopyFault};
-use super::super::counters::count;
+use base::counting::count;
 use super::Store;
 use super::open_segment::OpenSegment;
 use super::segment::footer_bytes;

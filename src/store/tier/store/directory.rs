@@ -14,7 +14,8 @@
 
 mod enter;
 
-use super::super::counters::{CopyCounters, count};
+use super::super::counters::CopyCounters;
+use base::counting::count;
 use super::about;
 use super::listing::{SegmentPages, datasets, last_use, segments};
 use super::open_segment::OpenSegment;

@@ -35,7 +35,8 @@ pub use verify::Verify;
 
 use super::convert::{assert_is_copy, form_of_record};
 use super::copies::{CopyFault, Location, Offer, SharedTier};
-use super::counters::{CopyCounters, CopyStats, count};
+use super::counters::{CopyCounters, CopyStats};
+use base::counting::count;
 use crate::io::Files;
 use crate::segments::drive::WriteFaults;
 use crate::segments::{PAGE, pages};
@@ -325,7 +326,7 @@ impl Store {
     pub fn stats(&self) -> CopyStats {
         let (held_samples, held_bytes) = self.shared.catalog().held();
         let quota_bytes = self.shared.directory.quota() * PAGE;
-        CopyStats { held_samples, held_bytes, quota_bytes, ..self.shared.counters.stats() }
+        CopyStats { held_samples, held_bytes, quota_bytes, ..self.shared.counters.read() }
     }
 
     /// Returns the latest failure of a write, of a listing of the directory, or of a segment.

@@ -4,7 +4,8 @@
 use super::super::catalog::SegmentRow;
 use super::super::catalog::{Catalog, SegmentIndex};
 use super::super::copies::Location;
-use super::super::counters::{CopyCounters, count};
+use super::super::counters::CopyCounters;
+use base::counting::count;
 use super::directory::CacheDirectory;
 use super::header_summaries::{SegmentSummaries, StoreSummaries};
 use super::open_segment::OpenSegment;

@@ -2,7 +2,7 @@
 
 use super::super::catalog::SegmentIndex;
 use super::super::catalog::SegmentRow;
-use super::super::counters::count;
+use base::counting::count;
 use super::StoreOptions;
 use super::open_segment::OpenSegment;
 use super::segment::footer_bytes;
