@@ -6,6 +6,7 @@
 //! - `crc`, `rng`, `simd`, `slot` and `parts`: checksums, random numbers, SIMD levels, page-aligned buffers, and wanted
 //!   byte ranges;
 //! - `trace`: the interval log of a job;
+//! - `locks`: locks that survive a panic;
 //! - `node`: how the processes of a user find one another on a node.
 
 #![warn(missing_docs, unreachable_pub)]
@@ -14,6 +15,7 @@ pub mod counting;
 pub mod crc;
 pub mod error;
 pub mod json;
+pub mod locks;
 pub mod names;
 pub mod node;
 pub mod notices;

@@ -5,9 +5,10 @@
 
 use super::mix::MixDecision;
 use base::error::{Error, Result};
+use base::locks::lock;
 use crossbeam_channel::{Sender, bounded};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// How long ranks pause before they vote again, if one of them waits for samples.
@@ -114,7 +115,7 @@ impl StepAgreement {
                     Ok(_) => asking(&|| one_byte_each(votes.gather(&[vote])?)),
                     Err(error) => Err(error),
                 };
-                *answered.lock().unwrap_or_else(PoisonError::into_inner) = Round::Answered(outcome);
+                *lock(&answered) = Round::Answered(outcome);
                 wake();
             }
         };
@@ -134,7 +135,7 @@ impl StepAgreement {
             return Ok(MixDecision::End);
         }
         if step >= self.next {
-            let mut round = self.round.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut round = lock(&self.round);
             let answers = match std::mem::replace(&mut *round, Round::Asked) {
                 Round::Asked => return Ok(MixDecision::Wait(None)),
                 Round::Open => {

@@ -236,12 +236,7 @@ impl StreamState {
     fn check_sums(&self) -> Result<()> {
         let counted = self.counters.by_name().map(|(_, count)| count);
         let unsettled = self.sources.iter().map(|source| source.unsettled);
-        let all = counted.chain(unsettled.clone()).chain([
-            self.step,
-            self.used,
-            self.taken,
-            self.errors,
-        ]);
+        let all = counted.chain(unsettled.clone()).chain([self.step, self.used, self.taken, self.errors]);
         let wrong = if all.max() > Some(MAX_COUNTED) {
             "has a count above 2^53"
         } else if !self.counters.balances()

@@ -12,12 +12,13 @@ use super::read_blocking::read_in_file;
 use super::{Completion, DROP_LIMIT, Filled, ReadCounters, ReadRequest, ReadStats, Reader, Waker};
 use base::counting::count;
 use base::error::{Error, Result};
+use base::locks::lock;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use data::dataset::{Extent, FileBlock, FileId};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 const MAX_THREADS: usize = 4;
@@ -157,7 +158,7 @@ impl BlockWork {
         let found = catch_unwind(AssertUnwindSafe(|| unpacked(&*self.files, block, &self.counters.retries)))
             .unwrap_or_else(|panic| Err(Error::panicked("unpacking", &*panic)));
         let place = (block.extent().file, block.addresses().start);
-        let requests = self.waiting_requests.lock().unwrap_or_else(PoisonError::into_inner).remove(&place);
+        let requests = lock(&self.waiting_requests).remove(&place);
         let mut requests = requests.unwrap_or_default();
         let mut answers = Vec::with_capacity(requests.len());
         let (bytes, is_new) = match found {
@@ -227,8 +228,7 @@ impl Reader for BlockReader {
             return;
         };
         let place = (block.extent().file, block.addresses().start);
-        let mut waiting_requests =
-            self.shared.waiting_requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting_requests = lock(&self.shared.waiting_requests);
         let waiting = waiting_requests.entry(place).or_default();
         waiting.push(request);
         if let (1, Some(jobs)) = (waiting.len(), &self.jobs) {
@@ -271,7 +271,7 @@ impl Drop for BlockReader {
     fn drop(&mut self) {
         self.shared.closed.store(true, Relaxed);
         self.jobs = None;
-        self.shared.waiting_requests.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        lock(&self.shared.waiting_requests).clear();
         let _ = self.alive.recv_deadline(Instant::now() + DROP_LIMIT);
     }
 }

@@ -7,6 +7,7 @@
 
 use super::{Completion, DROP_LIMIT, ListeningReader, ReadRequest, ReadStats, Reader, Waker};
 use base::error::{Error, Result};
+use base::locks::lock;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -93,7 +94,7 @@ impl OwnThread {
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|error| {
             Error::Unavailable(format!("cannot start the thread {name} of a reader: {error}"))
         })?;
-        let gone = || shared.why_ended(&mut shared.lock());
+        let gone = || shared.why_ended(&mut lock(&shared.state));
         let OpenedReader { depth, waker, description } = opening.recv().unwrap_or_else(|_| Err(gone()))?;
         let (queued, in_flight) = (Vec::new(), 0);
         Ok(Self { shared, inner: waker, queued, depth, in_flight, description, alive, thread: Some(thread) })
@@ -105,7 +106,7 @@ impl OwnThread {
             return;
         }
         let activity = {
-            let mut state = self.shared.lock();
+            let mut state = lock(&self.shared.state);
             state.requests.append(&mut self.queued);
             std::mem::replace(&mut state.activity, ReaderActivity::Working)
         };
@@ -123,7 +124,7 @@ impl OwnThread {
         }
         self.flush();
         let shared = self.shared.clone();
-        let mut state = shared.lock();
+        let mut state = lock(&shared.state);
         while state.answers.is_empty() && !state.woken && !state.ended {
             state.asleep = true;
             state = match limit.map(|limit| limit.saturating_duration_since(Instant::now())) {
@@ -182,7 +183,7 @@ impl Reader for OwnThread {
     fn waker(&self) -> Waker {
         let shared = self.shared.clone();
         Waker(Arc::new(move || {
-            let mut state = shared.lock();
+            let mut state = lock(&shared.state);
             state.woken = true;
             if state.asleep {
                 shared.answered.notify_one();
@@ -191,7 +192,7 @@ impl Reader for OwnThread {
     }
 
     fn stats(&self) -> ReadStats {
-        self.shared.lock().stats
+        lock(&self.shared.state).stats
     }
 
     fn describe(&self) -> String {
@@ -202,7 +203,7 @@ impl Reader for OwnThread {
 impl ListeningReader for OwnThread {
     fn listen(&mut self) -> bool {
         self.flush();
-        let mut state = self.shared.lock();
+        let mut state = lock(&self.shared.state);
         state.listening = self.in_flight > 0 && state.answers.is_empty() && !state.ended && !state.woken;
         state.listening
     }
@@ -210,7 +211,7 @@ impl ListeningReader for OwnThread {
     fn take(&mut self, out: &mut Vec<Completion>) -> Result<()> {
         self.flush();
         let shared = self.shared.clone();
-        self.take_answers(&mut shared.lock(), out)
+        self.take_answers(&mut lock(&shared.state), out)
     }
 }
 
@@ -218,7 +219,7 @@ impl Drop for OwnThread {
     /// Waits up to [`DROP_LIMIT`] until the wrapped reader is dropped. A thread that blocks for longer is detached.
     fn drop(&mut self) {
         {
-            let mut state = self.shared.lock();
+            let mut state = lock(&self.shared.state);
             state.closed = true;
             state.requests.clear();
         }
@@ -231,10 +232,6 @@ impl Drop for OwnThread {
 }
 
 impl ThreadShared {
-    fn lock(&self) -> MutexGuard<'_, ReaderState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Runs the reader's thread. Even if the thread panics, it sets `ended`, so that no caller waits for ever.
     fn run(&self, open: impl FnOnce() -> Result<Box<dyn Reader>>, opened: &Sender<Result<OpenedReader>>) {
         let drive = || {
@@ -246,7 +243,7 @@ impl ThreadShared {
         };
         let outcome = catch_unwind(AssertUnwindSafe(drive))
             .unwrap_or_else(|panic| Err(Error::panicked("reading", &*panic)));
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.failed = outcome.err();
         state.ended = true;
         self.announce(state);
@@ -259,7 +256,7 @@ impl ThreadShared {
                 reader.submit(request);
             }
             reader.wait(&mut answers)?;
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             state.activity = ReaderActivity::Working;
             state.stats = reader.stats();
             if !state.closed && !answers.is_empty() {
@@ -273,7 +270,7 @@ impl ThreadShared {
     /// Takes the available requests. Sleeps while there are none and nothing is in flight. Returns `false` if the
     /// reader is closed.
     fn next_requests(&self, in_flight: usize, requests: &mut Vec<ReadRequest>) -> bool {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         while !state.closed && state.requests.is_empty() && in_flight == 0 {
             state.activity = ReaderActivity::Idle;
             state = self.requested.wait(state).unwrap_or_else(PoisonError::into_inner);

@@ -19,6 +19,7 @@ use super::store::Verify;
 use crate::io::{Direct, IoChoice, Reader};
 use crate::peers::{PeerStats, ServerStats};
 use base::error::{Error, Result};
+use base::locks::lock;
 use base::slot::SlotPool;
 use base::tier_name::TierName;
 use base::trace::Trace;
@@ -33,7 +34,7 @@ pub use open::TierOptions;
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// The settings of a cache.
 #[derive(Debug, Clone)]
@@ -205,7 +206,7 @@ impl Cache {
         self.choose_fill(&open);
         let failed = |e| Error::Unavailable(format!("cannot start a thread of the cache: {e}"));
         let converter = self.start_converter().map_err(failed)?;
-        let mut staging = self.staging();
+        let mut staging = lock(&self.staging);
         if staging.closed {
             return Err(Error::Unavailable("the pipeline was dropped while its storage was opened".into()));
         }
@@ -247,7 +248,7 @@ impl Cache {
         let nodes = self.tiers().filter_map(|tier| tier.parts().nodes);
         nodes.for_each(|nodes| nodes.begin(schedule, first_step));
         let keeps_first = (0..self.tiers.len()).any(|place| self.fills_ahead(place));
-        let mut staging = self.staging();
+        let mut staging = lock(&self.staging);
         if let Some(converter) = &staging.converter {
             converter.begin();
         }
@@ -287,13 +288,13 @@ impl Cache {
 
     /// Returns the latest error despite which training continued.
     pub fn last_error(&self) -> Option<String> {
-        let own = self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let own = lock(&self.last_error).clone();
         own.or_else(|| self.local_tiers().find_map(|(_, local)| local.counters().last_error()))
     }
 
     /// Clears the error that [`Cache::last_error`] returns, at the begin of an epoch.
     pub fn forget_error(&self) {
-        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&self.last_error) = None;
         self.local_tiers().for_each(|(_, local)| local.counters().forget_error());
     }
 
@@ -319,10 +320,6 @@ impl Cache {
     /// another process of this node runs it.
     pub fn served(&self) -> Option<ServerStats> {
         Some(self.network.as_ref()?.server.as_ref()?.stats())
-    }
-
-    fn plans(&self) -> MutexGuard<'_, EpochPlans> {
-        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether a tier keeps samples in the order of their first use until it is full. Otherwise it decides by
@@ -443,7 +440,7 @@ impl Cache {
             return;
         }
         self.release_blocks();
-        let mut staging = self.staging();
+        let mut staging = lock(&self.staging);
         staging.closed = true;
         let threads = (staging.stager.take(), staging.converter.take());
         // The threads may be waiting for this lock.
@@ -452,10 +449,6 @@ impl Cache {
     }
 
     pub(super) fn note_error(&self, error: Error) {
-        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
-    }
-
-    fn staging(&self) -> MutexGuard<'_, StagingState> {
-        self.staging.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.last_error) = Some(error.to_string());
     }
 }

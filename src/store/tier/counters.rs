@@ -1,6 +1,7 @@
 //! Counters and gauges of a tier that keeps copies, for telemetry.
 
 use base::counting::{count, counters};
+use base::locks::lock;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -76,14 +77,14 @@ impl CopyCounters {
 
     /// Keeps the message of a failure that is counted elsewhere.
     pub(in crate::tier) fn note(&self, error: String) {
-        *self.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error);
+        *lock(&self.last_error) = Some(error);
     }
 
     pub(in crate::tier) fn forget_error(&self) {
-        *self.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
+        *lock(&self.last_error) = None;
     }
 
     pub(in crate::tier) fn last_error(&self) -> Option<String> {
-        self.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+        lock(&self.last_error).clone()
     }
 }

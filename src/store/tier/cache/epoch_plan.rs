@@ -5,6 +5,7 @@ use super::super::fill::FillChoice;
 use super::super::plan::{Admission, KnownUses, Moment, NodeSlice, RetentionRule, TierPlan};
 use super::keep::TierPlace;
 use super::{Cache, KeptTier};
+use base::locks::lock;
 use data::schedule::{Order, Schedule};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -90,7 +91,7 @@ impl Cache {
         // Samples of an interrupted epoch may still arrive, so keep the former plans until the new ones are complete.
         let futures: Vec<_> =
             places.clone().map(|place| self.future(place, used, epoch, schedule, order_of)).collect();
-        let mut plans = self.plans();
+        let mut plans = lock(&self.plans);
         let mut former = std::mem::take(&mut plans.tiers);
         former.resize_with(self.tiers.len(), || None);
         let planned = places.zip(futures).zip(former).map(|((place, future), former)| {

@@ -4,6 +4,7 @@ use super::{Cache, OpenSource, SourceUse, TierPlace, epoch_plan};
 use crate::tier::fill::{self, Fill, FillChoice, FillJob};
 use crate::tier::measure;
 use crate::tier::rates::TierRates;
+use base::locks::lock;
 use base::slot::SlotPool;
 use data::schedule::Schedule;
 use std::any::Any;
@@ -21,12 +22,12 @@ impl Cache {
     /// Chooses how the cache is filled. The source must be readable before this call.
     pub(super) fn choose_fill(&self, open: &Arc<OpenSource>) {
         self.fill.get_or_init(|| {
-            if self.network.is_some() || self.staging().epoch.is_none() {
+            if self.network.is_some() || lock(&self.staging).epoch.is_none() {
                 return (Fill::Use, fill::KEPT_AS_READ.into());
             }
             let (all, bytes) = (self.index.len(), self.index.total_bytes());
             let drawn = |(schedule, _): &(Schedule, u64)| schedule.order().selection().members();
-            let samples = self.staging().epoch.as_ref().map_or(all, drawn);
+            let samples = lock(&self.staging).epoch.as_ref().map_or(all, drawn);
             let job = FillJob {
                 samples,
                 bytes: epoch_plan::part_of(bytes, samples, all),
@@ -86,7 +87,7 @@ impl Cache {
 
     /// Tells the stager that the pipeline begins to read another batch.
     pub fn begin_batch(&self) {
-        if let Some(stager) = &self.staging().stager {
+        if let Some(stager) = &lock(&self.staging).stager {
             stager.begin_batch();
         }
     }

@@ -4,9 +4,9 @@ use super::{Cache, TierPlace};
 use crate::tier::convert::{
     Conversion, ConversionResult, Converter, CopyMaker, FormChoice, FormatDecision, FormatFacts,
 };
+use base::locks::lock;
 use base::names::NamedValue;
 use pixels::decode::StorageFormat;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
@@ -58,11 +58,11 @@ impl Cache {
             decision
         });
         let decisions = decisions.collect();
-        *self.forms.decisions.lock().unwrap_or_else(PoisonError::into_inner) = decisions;
+        *lock(&self.forms.decisions) = decisions;
     }
 
     pub(super) fn describe_formats(&self) -> Vec<String> {
-        let decisions = self.forms.decisions.lock().unwrap_or_else(PoisonError::into_inner);
+        let decisions = lock(&self.forms.decisions);
         let named = self.tiers.iter().zip(&*decisions).filter(|(kept, _)| kept.form != FormChoice::AsIs);
         named
             .map(|(kept, decision)| {
@@ -85,7 +85,7 @@ impl Cache {
         is_over: &dyn Fn() -> bool,
         rest: &dyn Fn(),
     ) -> ConversionResult {
-        let decisions = self.forms.decisions.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let decisions = lock(&self.forms.decisions).clone();
         // `Nothing` of one tier wins over `NotNow` of another: it may have work soon.
         let mut all = ConversionResult::NotNow;
         for (place, decision) in decisions.into_iter().enumerate().rev() {

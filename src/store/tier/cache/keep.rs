@@ -8,6 +8,7 @@
 use super::super::copies::{CacheTier, Location, Offer};
 use super::super::plan::Admission;
 use super::Cache;
+use base::locks::lock;
 use base::parts::SummarizedBytes;
 use data::dataset::{FileId, FileVersion};
 use std::cmp::Reverse;
@@ -147,7 +148,7 @@ impl Cache {
             }
         }
         if with_plans.len() > 1 {
-            let plans = self.plans();
+            let plans = lock(&self.plans);
             let last = |place: TierPlace| Some(plans.tiers.get(place)?.as_ref()?.plan.last_group());
             with_plans.sort_by_key(|&place| Reverse(last(place)));
         }
@@ -169,7 +170,7 @@ impl Cache {
     /// Decides whether a tier that decides by next use keeps a sample: in free space or, if `evicting`, in place of
     /// other samples.
     fn admit(&self, place: TierPlace, sample: &ArrivedSample, evicting: bool) -> Admission {
-        let mut plans = self.plans();
+        let mut plans = lock(&self.plans);
         let Some(Some(planned)) = plans.tiers.get_mut(place) else { return Admission::Bypass };
         let admission = planned.admit(sample.sample, sample.bytes.len() as u64, evicting);
         for group in planned.plan.take_evicted() {
@@ -191,7 +192,7 @@ impl Cache {
         if offer == Offer::Taken {
             self.take(sample);
         } else if !self.keeps_first(place)
-            && let Some(Some(planned)) = self.plans().tiers.get_mut(place)
+            && let Some(Some(planned)) = lock(&self.plans).tiers.get_mut(place)
         {
             // The plan has counted the sample as kept. Undo this, because the tier refused the sample or already has
             // it.

@@ -6,6 +6,7 @@ use super::throttled::QuotaPace;
 use super::{ConversionResult, CopyMaker};
 use crate::tier::background_thread::BackgroundThread;
 use crate::tier::cache::Cache;
+use base::locks::lock;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -49,7 +50,7 @@ impl Converter {
     }
 
     pub(in crate::tier) fn begin(&self) {
-        *self.signals.has_new_epoch.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *lock(&self.signals.has_new_epoch) = true;
         self.signals.arrived.notify_all();
     }
 }
@@ -89,7 +90,7 @@ impl ConverterSignals {
     }
 
     fn wait(&self, most: Option<Duration>) {
-        let mut has_new_epoch = self.has_new_epoch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut has_new_epoch = lock(&self.has_new_epoch);
         let over = || self.over.load(Relaxed);
         match most {
             Some(most) if !*has_new_epoch && !over() => {

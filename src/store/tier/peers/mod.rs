@@ -42,13 +42,14 @@ use super::store::Verify;
 use crate::peers::{Bytes, HttpOptions, HttpTransfer, Peer, PeerCounts, PeerPusher, PeerStats};
 use base::crc::checksum;
 use base::error::Result;
+use base::locks::lock;
 use base::slot::SlotPool;
 use base::tier_name::TierName;
 use data::dataset::{DatasetIndex, Extent, FileId, FileVersion};
 use data::schedule::Schedule;
 use reader::PeersReader;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The number of stale copies of peers above which a warning says that nodes may see different files.
 const MANY_STALE: u64 = 64;
@@ -106,10 +107,6 @@ impl OtherNodes {
 }
 
 impl PeersShared {
-    fn state(&self) -> MutexGuard<'_, PeersState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the node whose server keeps a sample for this process; `None` if this process's own tiers keep it, or no
     /// node does.
     fn owner(&self, sample: u64) -> Option<usize> {
@@ -140,7 +137,7 @@ impl PeersShared {
     /// Returns the objects that hold the statistics. The caller reads them after the lock is released, because reading
     /// them takes too long under the lock with a thousand nodes.
     fn statistics_sources(&self) -> (Option<PeerPusher>, Arc<[PeerStats]>) {
-        let state = self.state();
+        let state = lock(&self.state);
         (state.pusher.clone(), state.former.clone())
     }
 
@@ -153,7 +150,7 @@ impl PeersShared {
             ..HttpOptions::new(self.network.dataset, self.network.token.clone())
         };
         let transfer = HttpTransfer::new(&peers, &options, on_ready)?;
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if let Some(former) = state.pusher.replace(transfer.pusher().clone()) {
             state.former = sum(&state.former, former.stats()).into();
         }
@@ -209,7 +206,7 @@ impl CacheTier for OtherNodes {
 
     fn offer(&self, _group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
         let Some(owner) = self.0.owner(sample) else { return Offer::Full };
-        let pusher = self.0.state().pusher.clone();
+        let pusher = lock(&self.0.state).pusher.clone();
         let push = |pusher: PeerPusher| {
             pusher.push(owner, sample, version, checksum(bytes), Bytes::copy_from_slice(bytes))
         };
@@ -257,7 +254,7 @@ impl NodesTier for OtherNodes {
 
     fn begin(&self, schedule: &Schedule, first_step: u64) {
         let shared = &self.0;
-        let mut state = shared.state();
+        let mut state = lock(&shared.state);
         state.epochs += 1;
         if state.epochs == 1 {
             state.first_epoch_was_whole = first_step == 0;

@@ -13,10 +13,11 @@ use super::catalog::{Catalog, SegmentIndex};
 use super::convert::{assert_is_copy, form_of_record};
 use super::copies::{CacheTier, CopyFault, LocalTier, Location, Offer, Publish, TierParts, TierReader};
 use super::counters::{CopyCounters, CopyStats};
-use base::counting::count;
 use crate::io::storage::{available_memory, memory_limit};
 use crate::peers::CopyBytes;
+use base::counting::count;
 use base::error::{Error, Result};
+use base::locks::{lock, read_lock, write_lock};
 use base::slot::{OVERHEAD, Slot, SlotPool};
 use base::tier_name::TierName;
 use block::{BlockKind, MemoryPlace, OpenBlock, RamBlock};
@@ -24,7 +25,7 @@ use data::dataset::{DatasetIndex, Extent, FileVersion, Stamp};
 use pixels::decode::StorageFormat;
 use reader::RamReader;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The bytes of a huge page. Arenas are multiples of it.
 const HUGE_PAGE: u64 = 2 << 20;
@@ -130,24 +131,20 @@ impl Ram {
 
 impl RamShared {
     fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
-        self.catalog.read().unwrap_or_else(PoisonError::into_inner)
+        read_lock(&self.catalog)
     }
 
     fn catalog_mut(&self) -> RwLockWriteGuard<'_, Catalog> {
-        self.catalog.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn filling(&self) -> MutexGuard<'_, Filling> {
-        self.filling.lock().unwrap_or_else(PoisonError::into_inner)
+        write_lock(&self.catalog)
     }
 
     fn read<T>(&self, extent: &Extent, take: impl FnOnce(&[u8]) -> T) -> Result<T> {
-        let block = self.blocks.read().unwrap_or_else(PoisonError::into_inner).get(&extent.file.0).cloned();
+        let block = read_lock(&self.blocks).get(&extent.file.0).cloned();
         let Some(block) = block else {
             let gone = std::io::Error::from(std::io::ErrorKind::NotFound);
             return Err(Error::io("read", format!("a sample's copy in {}", self.name), gone));
         };
-        let slot = block.memory();
+        let slot = read_lock(&block.memory);
         let begin = extent.offset as usize;
         Ok(take(&slot.bytes()[begin..begin + extent.length as usize]))
     }
@@ -176,7 +173,7 @@ impl RamShared {
             catalog.announce(number);
             catalog.publish(number, kind.0, &stamp)
         };
-        self.blocks.write().unwrap_or_else(PoisonError::into_inner).insert(segment, block.clone());
+        write_lock(&self.blocks).insert(segment, block.clone());
         let mut new = OpenBlock { segment, block, used: 0, idle_since_epoch: false, unconvertible: 0 };
         let place = new.take(length);
         let open = filling.open.entry(kind).or_default();
@@ -231,16 +228,16 @@ impl RamShared {
     /// Makes an arena in addition to the `known` arenas, if no other thread has done so. While the system allocates the
     /// memory, this thread holds only the lock `growing`, which other threads need only to make an arena.
     fn grow(&self, known: usize) {
-        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _growing = lock(&self.growing);
         let bytes = {
-            let filling = self.filling();
+            let filling = lock(&self.filling);
             if filling.arenas.len() > known || filling.refused {
                 return;
             }
             self.next_arena(&filling)
         };
         let arena = SlotPool::new(bytes as usize);
-        let mut filling = self.filling();
+        let mut filling = lock(&self.filling);
         match arena {
             Ok(arena) => {
                 filling.arenas.push(arena);
@@ -264,7 +261,7 @@ impl RamShared {
         is_kept: impl Fn() -> bool,
     ) -> Result<(MutexGuard<'_, Filling>, MemoryPlace), Offer> {
         loop {
-            let mut filling = self.filling();
+            let mut filling = lock(&self.filling);
             if is_kept() {
                 return Err(Offer::Present);
             }
@@ -304,8 +301,8 @@ impl RamShared {
             return false;
         }
         // Free the memory before `full` is cleared, so that a thread that sees space can take it.
-        self.blocks.write().unwrap_or_else(PoisonError::into_inner).remove(&segment);
-        let mut filling = self.filling();
+        write_lock(&self.blocks).remove(&segment);
+        let mut filling = lock(&self.filling);
         filling.open.retain(|_, open| {
             open.retain(|open| open.segment != segment);
             !open.is_empty()
@@ -329,12 +326,12 @@ impl CacheTier for Ram {
     }
 
     fn is_open(&self) -> bool {
-        let filling = self.0.filling();
+        let filling = lock(&self.0.filling);
         !filling.full && !filling.refused
     }
 
     fn can_take(&self) -> bool {
-        !self.0.filling().refused
+        !lock(&self.0.filling).refused
     }
 
     fn offer(&self, group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
@@ -419,7 +416,7 @@ impl LocalTier for Ram {
     /// the system may have memory again.
     fn publish(&self, when: Publish) {
         if when == Publish::AtEnd {
-            let mut filling = self.0.filling();
+            let mut filling = lock(&self.0.filling);
             (filling.refused, filling.full) = (false, false);
             filling.open.values_mut().flatten().for_each(|open| open.idle_since_epoch = true);
         }
@@ -430,7 +427,7 @@ impl LocalTier for Ram {
     }
 
     fn offers_at_once(&self, group: u64, length: u32) -> bool {
-        let filling = self.0.filling();
+        let filling = lock(&self.0.filling);
         let fits = filling
             .open
             .get(&(group, StorageFormat::AsIs))

@@ -13,6 +13,7 @@ use super::fill::STAGED_READ;
 use super::revalidate::version_now;
 use crate::io::{Completion, ReadRequest, Reader, Waker};
 use base::error::Result;
+use base::locks::lock;
 use base::slot::SlotPool;
 use base::trace::{Stage, StageWork, TraceLane};
 use data::dataset::{FileId, FileVersion};
@@ -68,7 +69,7 @@ impl Stager {
     pub(super) fn begin(&self, schedule: Schedule, first_step: u64) {
         self.orders.first_step.store(first_step, Relaxed);
         self.orders.begun.store(0, Relaxed);
-        let mut order = self.orders.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut order = lock(&self.orders.order);
         *order = Some(schedule);
         // Set the flag under the lock, because the thread takes the order and the flag together.
         self.orders.new_order.store(true, Relaxed);
@@ -83,13 +84,13 @@ impl Stager {
 
 impl Drop for Stager {
     fn drop(&mut self) {
-        let order = self.orders.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let order = lock(&self.orders.order);
         // Set the flags under the lock, so that the thread cannot begin to wait between its check and this change.
         self.orders.over.store(true, Relaxed);
         self.orders.new_order.store(true, Relaxed);
         drop(order);
         self.orders.arrived.notify_all();
-        if let Some(waker) = &*self.orders.waker.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(waker) = &*lock(&self.orders.waker) {
             (waker.0)();
         }
         self.thread.end();
@@ -98,7 +99,7 @@ impl Drop for Stager {
 
 impl StagingOrders {
     fn next(&self) -> Option<Schedule> {
-        let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut order = lock(&self.order);
         loop {
             if self.over.load(Relaxed) {
                 return None;
@@ -112,7 +113,7 @@ impl StagingOrders {
     }
 
     fn rest(&self, time: Duration) {
-        let order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let order = lock(&self.order);
         let new_order = |_: &mut Option<Schedule>| !self.new_order.load(Relaxed);
         drop(self.arrived.wait_timeout_while(order, time, new_order));
     }
@@ -147,7 +148,7 @@ impl<'a> StagingWorker<'a> {
         let largest = STAGED_READ.max(u64::from(cache.index().largest()));
         let slots = SlotPool::new((DEPTH * room(largest)).max(depth * room(STAGED_READ)))?;
         let reader = open(&slots, depth, SourceUse::Staging)?;
-        *orders.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(reader.waker());
+        *lock(&orders.waker) = Some(reader.waker());
         let pace = Pace::new(cache.stage_bandwidth());
         Ok(Self {
             cache,

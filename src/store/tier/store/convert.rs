@@ -4,7 +4,6 @@
 use super::super::catalog::{SegmentIndex, SegmentRow};
 use super::super::convert::{Conversion, ConversionResult, MAX_HEAD, max_converted_bytes};
 use super::super::copies::{ConvertibleTier, CopyFault};
-use base::counting::count;
 use super::Store;
 use super::open_segment::OpenSegment;
 use super::segment::footer_bytes;
@@ -12,6 +11,7 @@ use super::unit::UnitLock;
 use super::write_buffer::WriteBuffer;
 use crate::segments::footer::SegmentError;
 use crate::segments::pages;
+use base::counting::count;
 use base::crc::checksum;
 use base::error::{Error, Result};
 use data::dataset::Stamp;

@@ -15,16 +15,16 @@
 mod enter;
 
 use super::super::counters::CopyCounters;
-use base::counting::count;
 use super::about;
 use super::listing::{SegmentPages, datasets, last_use, segments};
 use super::open_segment::OpenSegment;
 use super::segment::{self, DatasetKey};
 use super::setup::{GENERATION_AT, LOCK_LIMIT, wait_for};
-use super::shared::lock;
 use crate::segments::lock_file::NEXT_AT;
 use crate::segments::{PAGE, nameless, pages, remove, u64_at};
+use base::counting::count;
 use base::error::{Error, Result};
+use base::locks::lock;
 use base::node::{LockKind, RangeLocks};
 use std::collections::{HashMap, HashSet};
 use std::fs;

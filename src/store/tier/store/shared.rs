@@ -5,7 +5,6 @@ use super::super::catalog::SegmentRow;
 use super::super::catalog::{Catalog, SegmentIndex};
 use super::super::copies::Location;
 use super::super::counters::CopyCounters;
-use base::counting::count;
 use super::directory::CacheDirectory;
 use super::header_summaries::{SegmentSummaries, StoreSummaries};
 use super::open_segment::OpenSegment;
@@ -13,7 +12,9 @@ use super::segment::{Footer, may_be};
 use super::verify::{Verify, versions_now};
 use crate::io::Files;
 use crate::segments::footer::SegmentError;
+use base::counting::count;
 use base::error::Result;
+use base::locks::{lock, read_lock, write_lock};
 use base::parts::RawHeaderSummary;
 use base::tier_name::TierName;
 use data::dataset::{DatasetIndex, Extent, FileId, FileVersion, Stamp};
@@ -22,7 +23,7 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The number of samples that are entered while the catalog is locked once. Readers wait for the lock for some ten
 /// microseconds at most.
@@ -88,11 +89,11 @@ impl StoreShared {
     }
 
     pub(super) fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
-        self.catalog.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+        read_lock(&self.catalog)
     }
 
     pub(super) fn catalog_mut(&self) -> RwLockWriteGuard<'_, Catalog> {
-        self.catalog.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+        write_lock(&self.catalog)
     }
 
     /// Forgets a segment with all its samples, so that readers close it. Returns whether it could be read before.
@@ -345,10 +346,6 @@ impl StoreShared {
         let footer = Footer::read(&file, stamp.size, self.directory.key(), number, &self.index)?;
         Ok((stamp, footer))
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Files for StoreShared {

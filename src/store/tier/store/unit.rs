@@ -1,6 +1,7 @@
 //! Locks on units of staging. They decide which process stages which shard.
 
-use super::shared::{StoreShared, lock};
+use super::shared::StoreShared;
+use base::locks::lock;
 use base::node::LockKind;
 use std::ops::Range;
 use std::sync::Arc;

@@ -2,7 +2,6 @@
 
 use super::super::catalog::SegmentIndex;
 use super::super::catalog::SegmentRow;
-use base::counting::count;
 use super::StoreOptions;
 use super::open_segment::OpenSegment;
 use super::segment::footer_bytes;
@@ -11,6 +10,7 @@ use super::verify::{Verify, versions_now};
 use super::write_buffer::WriteBuffer;
 use crate::segments::drive::Drive;
 use crate::segments::{PAGE, pages};
+use base::counting::count;
 use base::error::{Error, Result};
 use base::tier_name::TierName;
 use base::trace::{Gauge, Stage, StageWork, TraceLane};
