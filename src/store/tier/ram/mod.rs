@@ -7,12 +7,12 @@
 
 mod block;
 mod convert;
-mod reader;
 
 use super::catalog::{Catalog, SegmentIndex};
 use super::convert::{assert_is_copy, form_of_record};
 use super::copies::{CacheTier, CopyFault, LocalTier, Location, Offer, Publish, TierParts, TierReader};
 use super::counters::{CopyCounters, CopyStats};
+use crate::io::ImmediateReader;
 use crate::io::storage::{available_memory, memory_limit};
 use crate::peers::CopyBytes;
 use base::counting::count;
@@ -23,7 +23,6 @@ use base::tier_name::TierName;
 use block::{BlockKind, MemoryPlace, OpenBlock, RamBlock};
 use data::dataset::{DatasetIndex, Extent, FileVersion, Stamp};
 use pixels::decode::StorageFormat;
-use reader::RamReader;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -43,6 +42,9 @@ const SAMPLES_OF_BLOCK: u64 = 16;
 /// The maximum number of open blocks of a group. A block whose end is too short for one sample stays open for a smaller
 /// sample. With a single open block, some 3 % of the memory would be lost to such ends.
 const OPEN_BLOCKS: usize = 8;
+
+/// The maximum number of answers of a reader that wait to be taken.
+const READER_DEPTH: usize = 64;
 
 pub(crate) struct Ram(Arc<RamShared>);
 
@@ -391,7 +393,13 @@ impl CacheTier for Ram {
 
     fn reader(&self, _slots: &SlotPool) -> TierReader {
         let shared = self.0.clone();
-        TierReader::Listening(Box::new(move |_| Ok(Box::new(RamReader::new(shared)))))
+        let copy = move |extent: Extent, slot: &mut Slot| {
+            shared.read(&extent, |bytes| {
+                slot.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+                bytes.len()
+            })
+        };
+        TierReader::Listening(Box::new(move |_| Ok(Box::new(ImmediateReader::new(READER_DEPTH, "memory", copy)))))
     }
 }
 
