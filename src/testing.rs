@@ -117,8 +117,8 @@ pub mod peers {
     pub use ::store::peers::{
         Accepted, BreakerLimits, BreakerState, Bytes, CertificatePin, ConnectionLimits, CopyBytes,
         DeadlineLimits, Found, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerCopy, PeerCounts,
-        PeerPusher, PeerRead, PeerStats, PeerTransfer, ServedCache, Server, ServerOptions, ServerStats,
-        SharedDataset, TlsIdentity, Token,
+        PeerPusher, PeerRead, PeerStats, ServedCache, Server, ServerOptions, ServerStats, SharedDataset,
+        TlsIdentity, Token,
     };
 }
 pub mod pipeline {

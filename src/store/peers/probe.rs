@@ -1,9 +1,7 @@
 //! Measures how fast other nodes send samples. The samples are synthetic and in memory. The client is the same as in
 //! training.
 
-use super::client::{
-    BreakerLimits, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerRead, PeerTransfer,
-};
+use super::client::{BreakerLimits, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerRead};
 use super::served_cache::{Accepted, CopyBytes, Found, ServedCache};
 use super::wire::SharedDataset;
 use crate::io::Waker;

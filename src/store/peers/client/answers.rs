@@ -56,7 +56,7 @@ impl AnswerQueue {
         taken
     }
 
-    /// Like [`super::PeerTransfer::listen`]. The caller has checked that reads are in flight.
+    /// Like [`super::HttpTransfer::listen`]. The caller has checked that reads are in flight.
     pub(super) fn listen(&self) -> bool {
         let mut state = lock(&self.state);
         state.listening = state.answers.is_empty() && !state.woken;

@@ -399,7 +399,9 @@ impl CacheTier for Ram {
                 bytes.len()
             })
         };
-        TierReader::Listening(Box::new(move |_| Ok(Box::new(ImmediateReader::new(READER_DEPTH, "memory", copy)))))
+        TierReader::Listening(Box::new(move |_| {
+            Ok(Box::new(ImmediateReader::new(READER_DEPTH, "memory", copy)))
+        }))
     }
 }
 
