@@ -177,7 +177,7 @@ impl Store {
         let write = |open: &mut OpenSegment, buffer: &mut WriteBuffer| {
             buffer.compute_checksums();
             buffer.record_summaries(&shared.index);
-            open.file().write_all_at(&buffer.bytes, open.payload).map_err(failed)?;
+            open.file.write_all_at(&buffer.bytes, open.payload).map_err(failed)?;
             open.append(buffer);
             buffer.clear();
             Ok::<_, Error>(())
@@ -210,9 +210,9 @@ impl Store {
             return record_unconvertible();
         }
         write(&mut open, &mut buffer)?;
-        let footer = open.footer.encode(shared.directory.key(), open.number(), open.payload);
-        open.file().write_all_at(&footer, open.payload).map_err(failed)?;
-        let stamp = Stamp::of(&open.file().metadata().map_err(failed)?);
+        let footer = open.footer.encode(shared.directory.key(), open.reservation.number, open.payload);
+        open.file.write_all_at(&footer, open.payload).map_err(failed)?;
+        let stamp = Stamp::of(&open.file.metadata().map_err(failed)?);
         if let Some(new) = shared.publish(&mut open, &stamp)? {
             shared.replace(segment_index, new, &open.footer.rows);
         }

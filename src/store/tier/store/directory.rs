@@ -203,7 +203,7 @@ impl CacheDirectory {
     /// Extends the reservation of a segment being filled to `pages` pages in total. If fewer pages are free, returns
     /// the number of pages that the segment could have.
     pub(super) fn extend(&self, open: &mut OpenSegment, pages: u64) -> Result<Result<(), u64>> {
-        let more = pages.saturating_sub(open.pages());
+        let more = pages.saturating_sub(open.reservation.pages);
         if more == 0 {
             return Ok(Ok(()));
         }
@@ -211,11 +211,11 @@ impl CacheDirectory {
         let reserve = self.conversion_reserve.load(Relaxed);
         let free = guard.make_room(more + reserve)?.saturating_sub(reserve);
         if free < more {
-            return Ok(Err(open.pages() + free));
+            return Ok(Err(open.reservation.pages + free));
         }
-        self.lock_range(&mut guard.usage, open.number(), pages)?;
+        self.lock_range(&mut guard.usage, open.reservation.number, pages)?;
         drop(guard);
-        open.set_pages(pages);
+        open.reservation.pages = pages;
         Ok(Ok(()))
     }
 
@@ -234,16 +234,16 @@ impl CacheDirectory {
 
     /// Gives a segment its name and releases its reservation: from then on the size of its file counts as used instead.
     pub(super) fn publish(&self, open: &mut OpenSegment, bytes: u64) -> Result<()> {
-        let number = open.number();
-        debug_assert!(pages(bytes) <= open.pages(), "grown beyond what was reserved");
+        let number = open.reservation.number;
+        debug_assert!(pages(bytes) <= open.reservation.pages, "grown beyond what was reserved");
         let mut guard = self.enter()?;
         guard.bump()?;
         open.link(&self.segment_path(number))?;
         guard.usage.published.entry(self.key).or_default().insert(number, pages(bytes));
         guard.usage.sum += pages(bytes);
         guard.usage.reserved.remove(&number);
-        open.set_released();
-        self.lock.unlock(reservation(number, open.pages())).map_err(|error| self.failed("unlock", error))
+        open.reservation.released = true;
+        self.lock.unlock(reservation(number, open.reservation.pages)).map_err(|error| self.failed("unlock", error))
     }
 
     pub(super) fn release(&self, number: u64, pages: u64) {

@@ -140,7 +140,7 @@ impl StoreShared {
     /// Publishes a segment whose bytes are all written. Returns its index in the catalog, where the caller must enter
     /// its samples; `None` if the catalog had the segment already.
     pub(super) fn publish(&self, open: &mut OpenSegment, stamp: &Stamp) -> Result<Option<SegmentIndex>> {
-        let number = open.number();
+        let number = open.reservation.number;
         // Announce the segment first, so that a thread that lists the directory in between recognises it as ours.
         let announced = self.catalog_mut().announce(number);
         if let Err(error) = self.directory.publish(open, stamp.size) {

@@ -237,7 +237,7 @@ impl SegmentWriter {
 
     fn write_buffer(&mut self, buffer: &mut WriteBuffer) -> Result<()> {
         let Some(open) = self.open.get_mut(&buffer.group) else { return Ok(()) };
-        if let Err(error) = self.drive.write(open.file(), &buffer.bytes, open.payload) {
+        if let Err(error) = self.drive.write(&open.file, &buffer.bytes, open.payload) {
             let open = self.open.remove(&buffer.group);
             return Err(self.failed(open, "write", error));
         }
@@ -251,10 +251,10 @@ impl SegmentWriter {
         if open.footer.rows.is_empty() {
             return Ok(());
         }
-        let (shared, number) = (self.shared.clone(), open.number());
+        let (shared, number) = (self.shared.clone(), open.reservation.number);
         let footer = open.footer.encode(shared.directory.key(), number, open.payload);
-        let written = self.drive.write(open.file(), &footer, open.payload);
-        let stamped = written.and_then(|()| Ok(Stamp::of(&open.file().metadata()?)));
+        let written = self.drive.write(&open.file, &footer, open.payload);
+        let stamped = written.and_then(|()| Ok(Stamp::of(&open.file.metadata()?)));
         let stamp = match stamped {
             Ok(stamp) => stamp,
             Err(error) => return Err(self.failed(Some(open), "write", error)),
