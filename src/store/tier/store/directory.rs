@@ -31,7 +31,7 @@ use std::fs;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -43,12 +43,14 @@ pub(super) const RESERVATIONS: Range<u64> = 1 << NUMBER_SHIFT..i64::MAX as u64;
 
 pub(super) struct CacheDirectory {
     path: PathBuf,
-    own: PathBuf,
-    key: DatasetKey,
-    quota: u64,
+    /// The directory of this dataset's segments.
+    pub(super) own: PathBuf,
+    pub(super) key: DatasetKey,
+    /// In pages.
+    pub(super) quota: u64,
     pub(super) lock: RangeLocks,
     pub(super) marker: RangeLocks,
-    writable: bool,
+    pub(super) writable: bool,
     /// The pages that are reserved for the new segment of a conversion.
     conversion_reserve: AtomicU64,
     usage: Mutex<DirectoryUsage>,
@@ -104,24 +106,6 @@ impl CacheDirectory {
         }
     }
 
-    pub(super) fn is_writable(&self) -> bool {
-        self.writable
-    }
-
-    /// Returns the directory of this dataset's segments.
-    pub(super) fn own(&self) -> &Path {
-        &self.own
-    }
-
-    pub(super) fn key(&self) -> DatasetKey {
-        self.key
-    }
-
-    /// Returns the quota in pages.
-    pub(super) fn quota(&self) -> u64 {
-        self.quota
-    }
-
     pub(super) fn segment_path(&self, number: u64) -> PathBuf {
         self.own.join(segment::name(number))
     }
@@ -144,7 +128,7 @@ impl CacheDirectory {
 
     /// Returns the numbers of this dataset's published segments, and the generation at which they were listed.
     pub(super) fn published(&self) -> Result<(HashSet<u64>, u64)> {
-        if !self.is_writable() {
+        if !self.writable {
             // Without the lock, the list may miss a segment that another process is publishing. This process then sees
             // the segment only after the next change of the directory.
             let generation = self.generation()?;
@@ -243,7 +227,9 @@ impl CacheDirectory {
         guard.usage.sum += pages(bytes);
         guard.usage.reserved.remove(&number);
         open.reservation.released = true;
-        self.lock.unlock(reservation(number, open.reservation.pages)).map_err(|error| self.failed("unlock", error))
+        self.lock
+            .unlock(reservation(number, open.reservation.pages))
+            .map_err(|error| self.failed("unlock", error))
     }
 
     pub(super) fn release(&self, number: u64, pages: u64) {
@@ -256,7 +242,7 @@ impl CacheDirectory {
 
     /// Unlinks a segment of this dataset. Returns its bytes if it existed.
     pub(super) fn remove(&self, number: u64) -> Result<Option<u64>> {
-        if !self.is_writable() {
+        if !self.writable {
             return Ok(None);
         }
         let mut guard = self.enter()?;

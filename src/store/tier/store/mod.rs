@@ -194,13 +194,13 @@ impl Store {
 
     /// Returns whether the store takes samples now: it has space, and no write has failed.
     pub fn is_open(&self) -> bool {
-        self.shared.store_state() == StoreState::Open && self.shared.directory.is_writable()
+        self.shared.store_state() == StoreState::Open && self.shared.directory.writable
     }
 
     /// Returns whether the store takes samples whenever it has space: the directory is writable, and no write has
     /// failed.
     pub fn can_take(&self) -> bool {
-        self.shared.store_state() != StoreState::Off && self.shared.directory.is_writable()
+        self.shared.store_state() != StoreState::Off && self.shared.directory.writable
     }
 
     /// Returns the segments as files that a reader opens like shards. They can still be read after the store is
@@ -232,7 +232,7 @@ impl Store {
             StoreState::Full => return refused(&counters.dropped_full, Offer::Full),
             StoreState::Off => return refused(&counters.dropped_off, Offer::Off),
         }
-        if !self.shared.directory.is_ours() || !self.shared.directory.is_writable() {
+        if !self.shared.directory.is_ours() || !self.shared.directory.writable {
             // A forked child has the queue but no writer.
             return refused(&counters.dropped_off, Offer::Off);
         }
@@ -281,7 +281,7 @@ impl Store {
 
     /// Removes all segments of a group soon, including those of other processes. Returns at once.
     pub fn evict_group(&self, group: u64) {
-        if !self.shared.directory.is_writable() {
+        if !self.shared.directory.writable {
             return;
         }
         let mut buffers = lock(&self.buffers);
@@ -326,7 +326,7 @@ impl Store {
     /// Returns the counters and gauges of the store.
     pub fn stats(&self) -> CopyStats {
         let (held_samples, held_bytes) = self.shared.catalog().held();
-        let quota_bytes = self.shared.directory.quota() * PAGE;
+        let quota_bytes = self.shared.directory.quota * PAGE;
         CopyStats { held_samples, held_bytes, quota_bytes, ..self.shared.counters.read() }
     }
 

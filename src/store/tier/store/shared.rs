@@ -183,8 +183,7 @@ impl StoreShared {
     /// Removes a segment in which most samples are out of date, because their files have changed. The few current
     /// samples are not worth the space of the segment.
     pub(super) fn remove_stale(&self, segment_index: SegmentIndex) {
-        let Some(segment) = self.catalog().segment(segment_index).filter(|_| self.directory.is_writable())
-        else {
+        let Some(segment) = self.catalog().segment(segment_index).filter(|_| self.directory.writable) else {
             return;
         };
         if self.forget(segment_index) {
@@ -343,7 +342,7 @@ impl StoreShared {
             return Err(SegmentError::Io(io::Error::other("is not a file")));
         }
         let stamp = Stamp::of(&metadata);
-        let footer = Footer::read(&file, stamp.size, self.directory.key(), number, &self.index)?;
+        let footer = Footer::read(&file, stamp.size, self.directory.key, number, &self.index)?;
         Ok((stamp, footer))
     }
 }

@@ -252,7 +252,7 @@ impl SegmentWriter {
             return Ok(());
         }
         let (shared, number) = (self.shared.clone(), open.reservation.number);
-        let footer = open.footer.encode(shared.directory.key(), number, open.payload);
+        let footer = open.footer.encode(shared.directory.key, number, open.payload);
         let written = self.drive.write(&open.file, &footer, open.payload);
         let stamped = written.and_then(|()| Ok(Stamp::of(&open.file.metadata()?)));
         let stamp = match stamped {
@@ -341,7 +341,7 @@ impl SegmentWriter {
     /// Abandons a segment that could not be written, with all its samples, and makes the error.
     fn failed(&self, open: Option<OpenSegment>, what: &str, error: io::Error) -> Error {
         self.count_lost(open.as_ref().map_or(&[], |open| &open.footer.rows));
-        Error::io(format!("{what} a cache segment in"), self.shared.directory.own(), error)
+        Error::io(format!("{what} a cache segment in"), &self.shared.directory.own, error)
     }
 
     fn count_lost(&self, rows: &[SegmentRow]) {
@@ -357,7 +357,7 @@ impl SegmentWriter {
             format!(
                 "writing to the cache failed: {error}. Nothing is cached for {seconds} s at a time, and training \
                  continues from the dataset. Free space on the drive of {}, or allow writing to it",
-                shared.directory.own().display()
+                shared.directory.own.display()
             )
         });
         self.shared.set_state(StoreState::Off);
