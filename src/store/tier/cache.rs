@@ -85,9 +85,9 @@ pub enum SourceUse {
 
 /// A pipeline's cache: tiers that keep copies of samples.
 pub struct Cache {
-    index: Arc<DatasetIndex>,
-    options: CacheOptions,
-    trace: Trace,
+    pub(super) index: Arc<DatasetIndex>,
+    pub(super) options: CacheOptions,
+    pub(super) trace: Trace,
     tiers: Vec<KeptTier>,
     network: Option<Arc<PeerNetwork>>,
     plans: Mutex<EpochPlans>,
@@ -98,13 +98,14 @@ pub struct Cache {
     forms: CacheFormats,
     /// A bit for each sample: whether a tier has taken the sample in this epoch, even if no reader can locate it yet.
     taken: Vec<AtomicU64>,
-    demand_waits: AtomicBool,
-    own_reads_wait: Arc<AtomicBool>,
+    pub(super) demand_waits: AtomicBool,
+    /// Whether the pipeline waits for reads from this node's own tiers. The node's server then serves peers more slowly.
+    pub(super) own_reads_wait: Arc<AtomicBool>,
     /// Whether no tier has space for more staging in this epoch.
     full: AtomicBool,
     /// Whether some sample did not fit into a tier in this epoch.
     lacks_room: AtomicBool,
-    counted: SourceCounters,
+    pub(super) counted: SourceCounters,
     last_error: Mutex<Option<String>>,
     /// The files that this process has locked: it keeps all samples of these files' compressed blocks.
     block_locks: Mutex<HashMap<FileId, Vec<Box<dyn Any + Send>>>>,
@@ -334,14 +335,6 @@ impl Cache {
         self.process == std::process::id()
     }
 
-    pub(super) fn index(&self) -> &Arc<DatasetIndex> {
-        &self.index
-    }
-
-    pub(super) fn trace(&self) -> &Trace {
-        &self.trace
-    }
-
     pub(super) fn tiers(&self) -> impl ExactSizeIterator<Item = &dyn CacheTier> {
         self.tiers.iter().map(|kept| &*kept.tier)
     }
@@ -372,20 +365,12 @@ impl Cache {
         }
     }
 
-    pub(super) fn verify(&self) -> Verify {
-        self.options.verify
-    }
-
     /// Marks all copies as unverified, as at the start of a run. Used when another loader attaches to a running
     /// pipeline.
     pub fn mark_unverified(&self) {
-        if self.verify() != Verify::Never {
+        if self.options.verify != Verify::Never {
             self.local_tiers().for_each(|(_, local)| local.mark_unverified());
         }
-    }
-
-    pub(super) fn count_stats(&self, files: u64) {
-        self.counted.looks.fetch_add(files, Relaxed);
     }
 
     /// Handles a copy whose bytes differ from the sample's bytes in the source, although the source file has the same
@@ -417,20 +402,6 @@ impl Cache {
         if let Some(fault) = fault {
             self.tier(place).damaged(sample, location, fault);
         }
-    }
-
-    /// Records whether the pipeline waits for reads from this node's own tiers. The node's server then serves peers
-    /// more slowly.
-    pub(super) fn note_own_reads(&self, wait: bool) {
-        self.own_reads_wait.store(wait, Relaxed);
-    }
-
-    pub(super) fn note_demand(&self, waits: bool) {
-        self.demand_waits.store(waits, Relaxed);
-    }
-
-    pub(super) fn demand_waits(&self) -> bool {
-        self.demand_waits.load(Relaxed)
     }
 
     /// Ends the cache's threads. Dropping the cache would not end them, because they hold references to it.

@@ -82,7 +82,7 @@ fn set_of(tiers: impl Iterator<Item = bool>) -> u64 {
 impl Cache {
     pub(super) fn plan(&self, epoch: u64, schedule: &Schedule, order_of: &dyn Fn(u64) -> Order) {
         let samples = schedule.order().selection().members();
-        let used = part_of(self.index().total_bytes(), samples, self.index().len());
+        let used = part_of(self.index.total_bytes(), samples, self.index.len());
         let whole = self.tiers.iter().rposition(|kept| kept.room() >= used);
         let places = 0..self.tiers.len();
         let of_all_ranks = set_of(

@@ -4,6 +4,7 @@ use super::{Cache, OpenSource, SourceUse, TierPlace, epoch_plan};
 use crate::tier::fill::{self, Fill, FillChoice, FillJob};
 use crate::tier::measure;
 use crate::tier::rates::TierRates;
+use base::counting::count;
 use base::locks::lock;
 use base::slot::SlotPool;
 use data::schedule::Schedule;
@@ -48,8 +49,8 @@ impl Cache {
         let singly = |slots: &SlotPool, depth| open(slots, depth, SourceUse::Staging);
         let measured = measure::source(&self.index, &singly, job.depth, MEASURE_FOR);
         let measured = measured.map_err(|error| format!("its storage could not be measured: {error}"))?;
-        self.counted.source_bytes.fetch_add(measured.bytes(), Relaxed);
-        self.staged_by_requests(measured.requests);
+        count(&self.counted.source_bytes, measured.bytes());
+        count(&self.counted.staged_requests, measured.requests);
         Ok(measured.rates)
     }
 
@@ -62,23 +63,6 @@ impl Cache {
     /// Locks a staging unit (the shard with this number) for all tiers; `None` if another process has locked it.
     pub(in crate::tier) fn lock_unit(&self, unit: u64) -> Option<Vec<Box<dyn Any + Send>>> {
         self.tiers().filter_map(|tier| tier.parts().shared).map(|shared| shared.lock_unit(unit)).collect()
-    }
-
-    pub(in crate::tier) fn staged(&self, bytes: u64) {
-        self.counted.staged_bytes.fetch_add(bytes, Relaxed);
-    }
-
-    pub(in crate::tier) fn staged_by_requests(&self, requests: u64) {
-        self.counted.staged_requests.fetch_add(requests, Relaxed);
-    }
-
-    pub(in crate::tier) fn staging_begins(&self, units: u64) {
-        self.counted.staged_units.store(0, Relaxed);
-        self.counted.units.store(units, Relaxed);
-    }
-
-    pub(in crate::tier) fn staged_unit(&self) {
-        self.counted.staged_units.fetch_add(1, Relaxed);
     }
 
     pub(in crate::tier) fn is_full(&self) -> bool {

@@ -7,7 +7,6 @@ use crate::tier::convert::{
 use base::locks::lock;
 use base::names::NamedValue;
 use pixels::decode::StorageFormat;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
 /// The reason why copies are not converted to another storage format, however much space there is.
@@ -107,9 +106,5 @@ impl Cache {
              report it, and use form=\"as-is\" until it is fixed"
                 .to_owned()
         });
-    }
-
-    pub(in crate::tier) fn own_reads_wait(&self) -> bool {
-        self.own_reads_wait.load(Relaxed)
     }
 }

@@ -72,7 +72,7 @@ impl ConverterSignals {
             let mut pace = pace.borrow_mut();
             let rest = pace.rest();
             let until = Instant::now() + rest;
-            while (cache.own_reads_wait() || Instant::now() < until) && !is_over() {
+            while (cache.own_reads_wait.load(Relaxed) || Instant::now() < until) && !is_over() {
                 std::thread::sleep(REST);
             }
             if !rest.is_zero() {

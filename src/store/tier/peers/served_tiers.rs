@@ -40,7 +40,7 @@ fn copies(cache: &Cache, sample: u64) -> impl Iterator<Item = (TierPlace, Locati
 
 impl ServedCache for ServedTiers {
     fn find(&self, sample: u64, version: Option<FileVersion>) -> Found {
-        let Some(cache) = self.cache.upgrade().filter(|cache| sample < cache.index().len()) else {
+        let Some(cache) = self.cache.upgrade().filter(|cache| sample < cache.index.len()) else {
             return Found::Absent;
         };
         let mut answer = Found::Absent;
@@ -75,8 +75,8 @@ impl ServedCache for ServedTiers {
     }
 
     fn length(&self, sample: u64) -> Option<u32> {
-        let cache = self.cache.upgrade().filter(|cache| sample < cache.index().len())?;
-        Some(cache.index().extent(sample).length)
+        let cache = self.cache.upgrade().filter(|cache| sample < cache.index.len())?;
+        Some(cache.index.extent(sample).length)
     }
 
     fn accepts_at_once(&self, sample: u64) -> bool {

@@ -12,6 +12,7 @@ use super::copies::Offer;
 use super::fill::STAGED_READ;
 use super::revalidate::version_now;
 use crate::io::{Completion, ReadRequest, Reader, Waker};
+use base::counting::count;
 use base::error::Result;
 use base::locks::lock;
 use base::slot::SlotPool;
@@ -143,9 +144,9 @@ impl<'a> StagingWorker<'a> {
     fn new(cache: &'a Cache, orders: &'a StagingOrders, open: &OpenSource) -> Result<Self> {
         // Slots need extra pages for alignment. If samples are larger than a staging read, the memory suffices for
         // fewer reads.
-        let depth = if cache.index().has_remote() { REMOTE_DEPTH } else { DEPTH };
+        let depth = if cache.index.has_remote() { REMOTE_DEPTH } else { DEPTH };
         let room = |bytes: u64| bytes as usize + 2 * base::slot::PAGE;
-        let largest = STAGED_READ.max(u64::from(cache.index().largest()));
+        let largest = STAGED_READ.max(u64::from(cache.index.largest()));
         let slots = SlotPool::new((DEPTH * room(largest)).max(depth * room(STAGED_READ)))?;
         let reader = open(&slots, depth, SourceUse::Staging)?;
         *lock(&orders.waker) = Some(reader.waker());
@@ -161,7 +162,7 @@ impl<'a> StagingWorker<'a> {
             next_token: 0,
             arrived: Vec::new(),
             locks: Vec::new(),
-            lane: cache.trace().lane("stager"),
+            lane: cache.trace.lane("stager"),
         })
     }
 
@@ -186,10 +187,11 @@ impl<'a> StagingWorker<'a> {
 
     /// Stages missing samples, until all are staged, the tiers are full, or there is a new order.
     fn stage(&mut self, schedule: &Schedule) -> Result<()> {
-        let index = self.cache.index().clone();
+        let index = self.cache.index.clone();
         let step = self.orders.step();
         let plan = units::units(&index, schedule, step, self.cache.steps_ahead(schedule));
-        self.cache.staging_begins(plan.len() as u64);
+        self.cache.counted.staged_units.store(0, Relaxed);
+        self.cache.counted.units.store(plan.len() as u64, Relaxed);
         for unit in plan {
             if self.interrupted() {
                 return Ok(());
@@ -215,7 +217,7 @@ impl<'a> StagingWorker<'a> {
                     return Ok(());
                 }
             }
-            self.cache.staged_unit();
+            count(&self.cache.counted.staged_units, 1);
         }
         Ok(())
     }
@@ -247,9 +249,9 @@ impl<'a> StagingWorker<'a> {
     }
 
     fn version(&self, file: FileId) -> Option<FileVersion> {
-        let index = self.cache.index();
+        let index = &self.cache.index;
         index.shard_version(file).or_else(|| {
-            self.cache.count_stats(1);
+            count(&self.cache.counted.looks, 1);
             version_now(index, file)
         })
     }
@@ -257,7 +259,7 @@ impl<'a> StagingWorker<'a> {
     fn absorb(&mut self) -> Result<()> {
         let before = self.reader.stats().requests;
         self.reader.wait(&mut self.arrived)?;
-        self.cache.staged_by_requests(self.reader.stats().requests - before);
+        count(&self.cache.counted.staged_requests, self.reader.stats().requests - before);
         let arrived = std::mem::take(&mut self.arrived);
         for Completion { token, result, .. } in arrived {
             let Some((chunk, version, since)) = self.pending.remove(&token) else { continue };
@@ -265,7 +267,7 @@ impl<'a> StagingWorker<'a> {
             let took = now - since;
             match result {
                 Ok(bytes) => {
-                    self.cache.staged(bytes.len() as u64);
+                    count(&self.cache.counted.staged_bytes, bytes.len() as u64);
                     let samples = chunk.samples.len() as u64;
                     let work = StageWork { bytes: bytes.len() as u64, samples, ..StageWork::default() };
                     self.lane.record(Stage::Ahead, since, now, work);
@@ -278,7 +280,8 @@ impl<'a> StagingWorker<'a> {
                 Err(error) => self.cache.note_error(error),
             }
             let bytes = chunk.extent.length.into();
-            let rest = self.pace.rest(self.started.elapsed(), bytes, took, self.cache.demand_waits());
+            let rest =
+                self.pace.rest(self.started.elapsed(), bytes, took, self.cache.demand_waits.load(Relaxed));
             if !rest.is_zero() {
                 self.orders.rest(rest);
             }
@@ -288,7 +291,7 @@ impl<'a> StagingWorker<'a> {
 
     fn store(&self, chunk: &StagedChunk, version: FileVersion, bytes: &[u8]) {
         for &sample in &chunk.samples {
-            let range = chunk.range(self.cache.index().extent(sample));
+            let range = chunk.range(self.cache.index.extent(sample));
             // The writer is busy. Try again later: it writes as fast as it can, and nothing waits for this thread.
             while self.cache.keep_staged(sample, version, &bytes[range.clone()]) == Offer::Busy {
                 if self.interrupted() {
