@@ -15,7 +15,7 @@ use super::peers::{PeerNetwork, PeersOptions, ServedTiers, SharedJob};
 use super::reader::TieredReader;
 use super::stage::Stager;
 use super::stats::{CacheStats, SourceCounters, UseCounters};
-use super::store::Verify;
+use super::store::{UnitLock, Verify};
 use crate::io::{Direct, IoChoice, Reader};
 use crate::peers::{PeerStats, ServerStats};
 use base::error::{Error, Result};
@@ -31,7 +31,6 @@ pub use forms::NoForms;
 pub(super) use keep::{SampleOrigin, TierPlace};
 use open::OpenedTiers;
 pub use open::TierOptions;
-use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -108,7 +107,7 @@ pub struct Cache {
     pub(super) counted: SourceCounters,
     last_error: Mutex<Option<String>>,
     /// The files that this process has locked: it keeps all samples of these files' compressed blocks.
-    block_locks: Mutex<HashMap<FileId, Vec<Box<dyn Any + Send>>>>,
+    block_locks: Mutex<HashMap<FileId, Vec<UnitLock>>>,
     /// The id of the process that opened the cache. A forked child does not have the cache's threads.
     process: u32,
 }

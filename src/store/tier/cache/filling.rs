@@ -4,11 +4,11 @@ use super::{Cache, OpenSource, SourceUse, TierPlace, epoch_plan};
 use crate::tier::fill::{self, Fill, FillChoice, FillJob};
 use crate::tier::measure;
 use crate::tier::rates::TierRates;
+use crate::tier::store::UnitLock;
 use base::counting::count;
 use base::locks::lock;
 use base::slot::SlotPool;
 use data::schedule::Schedule;
-use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -61,7 +61,7 @@ impl Cache {
     }
 
     /// Locks a staging unit (the shard with this number) for all tiers; `None` if another process has locked it.
-    pub(in crate::tier) fn lock_unit(&self, unit: u64) -> Option<Vec<Box<dyn Any + Send>>> {
+    pub(in crate::tier) fn lock_unit(&self, unit: u64) -> Option<Vec<UnitLock>> {
         self.tiers().filter_map(|tier| tier.parts().shared).map(|shared| shared.lock_unit(unit)).collect()
     }
 

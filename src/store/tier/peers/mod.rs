@@ -36,7 +36,7 @@ pub use meeting::{PeersOptions, RankMeeting, RanksMet};
 pub use meeting::{RankPlace, SharedJob, gather, names as node_names};
 pub(super) use served_tiers::ServedTiers;
 
-use super::copies::{CacheTier, CopyFault, Location, NodesTier, Offer, TierParts, TierReader};
+use super::copies::{CacheTier, CopyFault, Location, Offer, TierParts, TierReader};
 use super::counters::CopyStats;
 use super::store::Verify;
 use crate::peers::{Bytes, HttpOptions, HttpTransfer, Peer, PeerCounts, PeerPusher, PeerStats};
@@ -242,17 +242,18 @@ impl CacheTier for OtherNodes {
     }
 }
 
-impl NodesTier for OtherNodes {
-    fn is_responsible_for(&self, sample: u64) -> bool {
+impl OtherNodes {
+    /// Returns whether another node owns the sample, so that no tier of this node must keep it.
+    pub(super) fn is_responsible_for(&self, sample: u64) -> bool {
         self.0.network.owners.owner(sample) != Some(self.0.network.own) || self.0.reads_own_server()
     }
 
     /// Returns whether another node owns the sample. Only nodes with space for a sample own it.
-    fn wants(&self, sample: u64) -> bool {
+    pub(super) fn wants(&self, sample: u64) -> bool {
         self.0.owner(sample).is_some()
     }
 
-    fn begin(&self, schedule: &Schedule, first_step: u64) {
+    pub(super) fn begin(&self, schedule: &Schedule, first_step: u64) {
         let shared = &self.0;
         let mut state = lock(&shared.state);
         state.epochs += 1;
@@ -275,13 +276,11 @@ impl NodesTier for OtherNodes {
         self.warn_of_stale_copies();
     }
 
-    fn peers(&self) -> Vec<(String, PeerStats)> {
+    pub(super) fn peers(&self) -> Vec<(String, PeerStats)> {
         let nodes = &self.0.network.nodes;
         nodes.iter().map(|node| node.name.clone()).zip(self.0.stats()).collect()
     }
-}
 
-impl OtherNodes {
     fn warn_of_stale_copies(&self) {
         let PeerCounts { reads, stale, .. } = self.0.counts();
         if stale > MANY_STALE && 2 * stale > reads {

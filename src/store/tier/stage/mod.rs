@@ -11,6 +11,7 @@ use super::cache::{Cache, OpenSource, SourceUse};
 use super::copies::Offer;
 use super::fill::STAGED_READ;
 use super::revalidate::version_now;
+use super::store::UnitLock;
 use crate::io::{Completion, ReadRequest, Reader, Waker};
 use base::counting::count;
 use base::error::Result;
@@ -20,7 +21,6 @@ use base::trace::{Stage, StageWork, TraceLane};
 use data::dataset::{FileId, FileVersion};
 use data::schedule::Schedule;
 use pace::Pace;
-use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -136,7 +136,7 @@ struct StagingWorker<'a> {
     next_token: u64,
     arrived: Vec<Completion>,
     /// The locks on units, held until the staged samples are published, so that no other process stages them again.
-    locks: Vec<Box<dyn Any + Send>>,
+    locks: Vec<UnitLock>,
     lane: TraceLane,
 }
 

@@ -34,7 +34,7 @@ pub use unit::UnitLock;
 pub use verify::Verify;
 
 use super::convert::{assert_is_copy, form_of_record};
-use super::copies::{CopyFault, Location, Offer, SharedTier};
+use super::copies::{CopyFault, Location, Offer};
 use super::counters::{CopyCounters, CopyStats};
 use crate::io::Files;
 use crate::segments::drive::WriteFaults;
@@ -50,7 +50,6 @@ use data::dataset::{DatasetIndex, FileId, FileVersion};
 use directory::CacheDirectory;
 use segment::footer_bytes;
 use shared::{StoreShared, StoreState};
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
@@ -338,22 +337,24 @@ impl Store {
     pub(in crate::tier) fn counters(&self) -> &CopyCounters {
         &self.shared.counters
     }
-}
 
-impl SharedTier for Store {
-    fn lock_unit(&self, unit: u64) -> Option<Box<dyn Any + Send>> {
-        UnitLock::take(&self.shared, unit).map(|lock| Box::new(lock) as Box<dyn Any + Send>)
-    }
-
-    fn unpublished(&self) -> u64 {
+    /// Returns the maximum number of bytes that the store has taken but that are not yet readable.
+    pub(in crate::tier) fn unpublished(&self) -> u64 {
         2 * self.segment_bytes
     }
 
-    fn forget(&self, file: FileId) {
+    /// Removes a segment of an earlier run, because other nodes own its samples now.
+    pub(in crate::tier) fn forget(&self, file: FileId) {
         let _ = self.commands.send(WriterCommand::RemoveStale(file.0));
     }
 
-    fn header_summary(&self, sample: u64, location: &Location) -> Option<RawHeaderSummary> {
+    /// Returns the summary of the header of a packed copy at `location`, if it is known and the tier's reader may read
+    /// only parts of the copy.
+    pub(in crate::tier) fn header_summary(
+        &self,
+        sample: u64,
+        location: &Location,
+    ) -> Option<RawHeaderSummary> {
         self.shared.header_summary(sample, location)
     }
 }
