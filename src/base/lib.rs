@@ -5,6 +5,7 @@
 //! - `counting`: counters with names;
 //! - `crc`, `rng`, `simd`, `slot` and `parts`: checksums, random numbers, SIMD levels, page-aligned buffers, and wanted
 //!   byte ranges;
+//! - `threads`: starting and ending threads;
 //! - `trace`: the interval log of a job;
 //! - `locks`: locks that survive a panic;
 //! - `node`: how the processes of a user find one another on a node.
@@ -24,6 +25,7 @@ pub mod rng;
 pub mod simd;
 pub mod slot;
 pub mod text;
+pub mod threads;
 pub mod tier_name;
 pub mod trace;
 pub mod units;

@@ -13,6 +13,7 @@ use super::{Completion, DROP_LIMIT, Filled, ReadCounters, ReadRequest, ReadStats
 use base::counting::count;
 use base::error::{Error, Result};
 use base::locks::lock;
+use base::threads::{caught, start_thread};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use data::dataset::{Extent, FileBlock, FileId};
 use std::collections::HashMap;
@@ -142,9 +143,7 @@ impl BlockReader {
                 let _living = living;
                 to_do.iter().for_each(|block| shared.answer(&block, &done));
             };
-            std::thread::Builder::new().name("foreload-unpack".to_owned()).spawn(work).map_err(|error| {
-                Error::Unavailable(format!("cannot start a decompression thread: {error}"))
-            })?;
+            start_thread("foreload-unpack", "a decompression thread", work)?;
         }
         Ok(Self { shared, jobs: Some(jobs), done, answers, depth, in_flight: 0, threads, alive })
     }
@@ -155,8 +154,7 @@ impl BlockWork {
         if self.closed.load(Relaxed) {
             return;
         }
-        let found = catch_unwind(AssertUnwindSafe(|| unpacked(&*self.files, block, &self.counters.retries)))
-            .unwrap_or_else(|panic| Err(Error::panicked("unpacking", &*panic)));
+        let found = caught("unpacking", || unpacked(&*self.files, block, &self.counters.retries));
         let place = (block.extent().file, block.addresses().start);
         let requests = lock(&self.waiting_requests).remove(&place);
         let mut requests = requests.unwrap_or_default();

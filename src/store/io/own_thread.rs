@@ -8,10 +8,9 @@
 use super::{Completion, DROP_LIMIT, ListeningReader, ReadRequest, ReadStats, Reader, Waker};
 use base::error::{Error, Result};
 use base::locks::lock;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use base::threads::{BackgroundThread, caught};
+use crossbeam_channel::{Sender, bounded};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A reader driven by its own thread.
@@ -22,8 +21,7 @@ pub struct OwnThread {
     depth: usize,
     in_flight: usize,
     description: String,
-    alive: Receiver<()>,
-    thread: Option<JoinHandle<()>>,
+    thread: BackgroundThread,
 }
 
 struct ThreadShared {
@@ -82,22 +80,16 @@ impl OwnThread {
             answered: Condvar::new(),
             on_ready,
         });
-        let (living, alive) = bounded::<()>(0);
         let (opened, opening) = bounded(1);
         let work = {
             let shared = shared.clone();
-            move || {
-                let _living = living;
-                shared.run(open, &opened);
-            }
+            move || shared.run(open, &opened)
         };
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|error| {
-            Error::Unavailable(format!("cannot start the thread {name} of a reader: {error}"))
-        })?;
+        let thread = BackgroundThread::start(name, &format!("the thread {name} of a reader"), work)?;
         let gone = || shared.why_ended(&mut lock(&shared.state));
         let OpenedReader { depth, waker, description } = opening.recv().unwrap_or_else(|_| Err(gone()))?;
         let (queued, in_flight) = (Vec::new(), 0);
-        Ok(Self { shared, inner: waker, queued, depth, in_flight, description, alive, thread: Some(thread) })
+        Ok(Self { shared, inner: waker, queued, depth, in_flight, description, thread })
     }
 
     /// Passes submitted requests to the reader's thread. All methods that wait do this, too.
@@ -225,9 +217,7 @@ impl Drop for OwnThread {
         }
         self.shared.requested.notify_one();
         (self.inner.0)();
-        if let Err(RecvTimeoutError::Disconnected) = self.alive.recv_timeout(2 * DROP_LIMIT) {
-            let _ = self.thread.take().map(JoinHandle::join);
-        }
+        self.thread.end(2 * DROP_LIMIT);
     }
 }
 
@@ -241,8 +231,7 @@ impl ThreadShared {
             let _ = opened.send(Ok(known));
             self.drive(reader)
         };
-        let outcome = catch_unwind(AssertUnwindSafe(drive))
-            .unwrap_or_else(|panic| Err(Error::panicked("reading", &*panic)));
+        let outcome = caught("reading", drive);
         let mut state = lock(&self.state);
         state.failed = outcome.err();
         state.ended = true;

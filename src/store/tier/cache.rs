@@ -204,15 +204,14 @@ impl Cache {
         let reader = TieredReader::new(self.clone(), source, slots)?;
         self.listen_for_blocks();
         self.choose_fill(&open);
-        let failed = |e| Error::Unavailable(format!("cannot start a thread of the cache: {e}"));
-        let converter = self.start_converter().map_err(failed)?;
+        let converter = self.start_converter()?;
         let mut staging = lock(&self.staging);
         if staging.closed {
             return Err(Error::Unavailable("the pipeline was dropped while its storage was opened".into()));
         }
         staging.converter = converter;
         if self.fill.get().is_some_and(|(fill, _)| *fill == Fill::Ahead) {
-            let stager = Stager::start(self.clone(), open).map_err(failed)?;
+            let stager = Stager::start(self.clone(), open)?;
             // The epoch has begun before its reader is opened, so tell the new stager about it.
             if let Some((schedule, first_step)) = &staging.epoch {
                 stager.begin(schedule.clone(), *first_step);

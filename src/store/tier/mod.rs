@@ -23,7 +23,6 @@
 //! that cannot be written in time is not kept. Both are counted. Only threads that decompress blocks wait for the
 //! store, briefly. → `tests/load/tiers.rs`
 
-mod background_thread;
 mod cache;
 mod catalog;
 mod convert;
@@ -59,3 +58,6 @@ pub use stats::{CacheStats, TierStats};
 pub use store::Verify;
 
 pub use base::tier_name::TierName;
+
+/// The maximum wait for a thread of the cache to end: a little longer than dropping a reader takes.
+const END_LIMIT: std::time::Duration = std::time::Duration::from_secs(1);

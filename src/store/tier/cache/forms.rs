@@ -4,6 +4,7 @@ use super::{Cache, TierPlace};
 use crate::tier::convert::{
     Conversion, ConversionResult, Converter, CopyMaker, FormChoice, FormatDecision, FormatFacts,
 };
+use base::error::Result;
 use base::locks::lock;
 use base::names::NamedValue;
 use pixels::decode::StorageFormat;
@@ -71,7 +72,7 @@ impl Cache {
             .collect()
     }
 
-    pub(super) fn start_converter(self: &Arc<Self>) -> std::io::Result<Option<Converter>> {
+    pub(super) fn start_converter(self: &Arc<Self>) -> Result<Option<Converter>> {
         let may = |choice: FormChoice| choice != FormChoice::AsIs;
         let any = self.tiers.iter().any(|kept| may(kept.form));
         any.then(|| Converter::start(self.clone())).transpose()

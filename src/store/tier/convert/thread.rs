@@ -4,9 +4,11 @@
 
 use super::throttled::QuotaPace;
 use super::{ConversionResult, CopyMaker};
-use crate::tier::background_thread::BackgroundThread;
+use crate::tier::END_LIMIT;
 use crate::tier::cache::Cache;
+use base::error::Result;
 use base::locks::lock;
+use base::threads::BackgroundThread;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -37,7 +39,7 @@ struct ConverterSignals {
 }
 
 impl Converter {
-    pub(in crate::tier) fn start(cache: Arc<Cache>) -> std::io::Result<Self> {
+    pub(in crate::tier) fn start(cache: Arc<Cache>) -> Result<Self> {
         let signals = Arc::new(ConverterSignals::default());
         let work = {
             let signals = signals.clone();
@@ -46,7 +48,7 @@ impl Converter {
                 signals.run(&cache);
             }
         };
-        Ok(Self { signals, thread: BackgroundThread::start("foreload-form", work)? })
+        Ok(Self { signals, thread: BackgroundThread::start("foreload-form", "a thread of the cache", work)? })
     }
 
     pub(in crate::tier) fn begin(&self) {
@@ -59,7 +61,7 @@ impl Drop for Converter {
     fn drop(&mut self) {
         self.signals.over.store(true, Relaxed);
         self.begin();
-        self.thread.end();
+        self.thread.end(END_LIMIT);
     }
 }
 

@@ -6,7 +6,7 @@
 mod pace;
 mod units;
 
-use super::background_thread::BackgroundThread;
+use super::END_LIMIT;
 use super::cache::{Cache, OpenSource, SourceUse};
 use super::copies::Offer;
 use super::fill::STAGED_READ;
@@ -17,6 +17,7 @@ use base::counting::count;
 use base::error::Result;
 use base::locks::lock;
 use base::slot::SlotPool;
+use base::threads::BackgroundThread;
 use base::trace::{Stage, StageWork, TraceLane};
 use data::dataset::{FileId, FileVersion};
 use data::schedule::Schedule;
@@ -52,7 +53,7 @@ struct StagingOrders {
 }
 
 impl Stager {
-    pub(super) fn start(cache: Arc<Cache>, open: Arc<OpenSource>) -> std::io::Result<Self> {
+    pub(super) fn start(cache: Arc<Cache>, open: Arc<OpenSource>) -> Result<Self> {
         let orders = Arc::new(StagingOrders::default());
         let work = {
             let orders = orders.clone();
@@ -64,7 +65,7 @@ impl Stager {
                 }
             }
         };
-        Ok(Self { orders, thread: BackgroundThread::start("foreload-stage", work)? })
+        Ok(Self { orders, thread: BackgroundThread::start("foreload-stage", "a thread of the cache", work)? })
     }
 
     pub(super) fn begin(&self, schedule: Schedule, first_step: u64) {
@@ -94,7 +95,7 @@ impl Drop for Stager {
         if let Some(waker) = &*lock(&self.orders.waker) {
             (waker.0)();
         }
-        self.thread.end();
+        self.thread.end(END_LIMIT);
     }
 }
 

@@ -43,9 +43,10 @@ use base::counting::count;
 use base::error::{Error, Result};
 use base::locks::lock;
 use base::parts::RawHeaderSummary;
+use base::threads::BackgroundThread;
 use base::tier_name::TierName;
 use base::trace::Trace;
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::Sender;
 use data::dataset::{DatasetIndex, FileId, FileVersion};
 use directory::CacheDirectory;
 use segment::footer_bytes;
@@ -54,7 +55,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::Duration;
 use write_buffer::WriteBuffers;
 use writer::{SegmentWriter, WriterCommand};
@@ -108,9 +108,7 @@ pub struct Store {
     shared: Arc<StoreShared>,
     buffers: Mutex<WriteBuffers>,
     commands: Sender<WriterCommand>,
-    writer: Option<JoinHandle<()>>,
-    /// Disconnected when the writer has ended.
-    ended: Receiver<()>,
+    writer: BackgroundThread,
     segment_bytes: u64,
 }
 
@@ -145,18 +143,15 @@ impl Store {
         let segment_bytes = segment_bytes.min(LARGEST_SEGMENT);
         let (commands, asked) = crossbeam_channel::unbounded();
         let (written, empty) = crossbeam_channel::unbounded();
-        let (end, ended) = crossbeam_channel::bounded(0);
         let writer = SegmentWriter::new(shared.clone(), asked, written, segment_bytes, options);
-        let end = WriterEnd { shared: shared.clone(), _end: end };
+        let end = WriterEnd(shared.clone());
         let run = move || {
             let _end = end;
             writer.run();
         };
-        let writer = std::thread::Builder::new().name("foreload-cache".to_owned()).spawn(run);
-        let writer = writer
-            .map_err(|error| Error::Unavailable(format!("cannot start a thread of the cache: {error}")))?;
+        let writer = BackgroundThread::start("foreload-cache", "a thread of the cache", run)?;
         let buffers = Mutex::new(WriteBuffers::new(options.write_buffers, empty, commands.clone()));
-        Ok(Arc::new(Self { shared, buffers, commands, writer: Some(writer), ended, segment_bytes }))
+        Ok(Arc::new(Self { shared, buffers, commands, writer, segment_bytes }))
     }
 
     /// Returns the location of a sample's copy, if there is one. Takes some 20 ns, or 150 ns if the sample is far from
@@ -360,18 +355,15 @@ impl Store {
 }
 
 /// Stops the store from taking samples when the writer ends, for whatever reason.
-struct WriterEnd {
-    shared: Arc<StoreShared>,
-    _end: Sender<()>,
-}
+struct WriterEnd(Arc<StoreShared>);
 
 impl Drop for WriterEnd {
     fn drop(&mut self) {
-        self.shared.set_state(StoreState::Off);
+        self.0.set_state(StoreState::Off);
         if std::thread::panicking() {
             let defect = "the cache's writer thread panicked, and nothing more is cached: this is a bug in Foreload; \
                  please report it";
-            self.shared.failed(defect.to_owned());
+            self.0.failed(defect.to_owned());
         }
     }
 }
@@ -386,8 +378,7 @@ impl Drop for Store {
         self.publish_at_end();
         let _ = self.commands.send(WriterCommand::Stop);
         for limit in END_LIMITS {
-            if self.ended.recv_timeout(limit) == Err(crossbeam_channel::RecvTimeoutError::Disconnected) {
-                let _ = self.writer.take().map(JoinHandle::join);
+            if self.writer.end(limit) {
                 return;
             }
             self.shared.abandoned.store(true, Relaxed);
