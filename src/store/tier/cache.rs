@@ -98,7 +98,8 @@ pub struct Cache {
     /// A bit for each sample: whether a tier has taken the sample in this epoch, even if no reader can locate it yet.
     taken: Vec<AtomicU64>,
     pub(super) demand_waits: AtomicBool,
-    /// Whether the pipeline waits for reads from this node's own tiers. The node's server then serves peers more slowly.
+    /// Whether the pipeline waits for reads from this node's own tiers. The node's server then serves peers more
+    /// slowly.
     pub(super) own_reads_wait: Arc<AtomicBool>,
     /// Whether no tier has space for more staging in this epoch.
     full: AtomicBool,

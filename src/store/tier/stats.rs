@@ -16,8 +16,8 @@ enum StatKind {
 
 type StatFields<'a> = Vec<(&'static str, StatKind, &'a mut u64)>;
 
-/// Defines a struct of numbers, with the one list of their names and kinds. With a second name, also defines a struct of
-/// atomic counters with the same fields.
+/// Defines a struct of numbers, with the one list of their names and kinds. With a second name, also defines a struct
+/// of atomic counters with the same fields.
 macro_rules! stats {
     ($(#[$about:meta])* $type:ident { $($(#[doc = $line:literal])+ $kind:ident $name:ident,)* }) => {
         $(#[$about])*

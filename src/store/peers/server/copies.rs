@@ -49,8 +49,8 @@ impl CopyReader {
     /// Makes a reader with `threads` threads and `buffers` bytes of slots.
     ///
     /// # Errors
-    /// [`Error::Config`](base::error::Error::Config) if there is not enough memory; [`Error::Unavailable`](base::error::Error::Unavailable) if
-    /// the system refuses a thread.
+    /// The error of [`SlotPool::new`] if there is not enough memory, and of [`start_thread`] if the system refuses a
+    /// thread.
     pub(super) fn new(threads: usize, buffers: usize) -> Result<Self> {
         let slots = SlotPool::new(buffers)?;
         let (reads, queue) = bounded(QUEUED_READS);
