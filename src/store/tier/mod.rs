@@ -44,16 +44,11 @@ mod stage;
 mod stats;
 pub mod store;
 
-pub use cache::{Cache, OpenSource, SourceUse};
-pub use cache::{CacheOptions, NoForms, TierOptions};
-pub use convert::FormChoice;
-pub use convert::{ThrottledPeriods, form_of_record, most_bytes};
-pub use fill::Fill;
-pub use fill::FillChoice;
-pub use peers::{PeersOptions, RankMeeting, RanksMet};
-pub use peers::{RankPlace, SharedJob, gather, node_names};
-pub use rates::Machine;
-pub use rates::TierRates;
+pub use cache::{Cache, CacheOptions, NoForms, OpenSource, SourceUse, TierOptions};
+pub use convert::{FormChoice, ThrottledPeriods, form_of_record, most_bytes};
+pub use fill::{Fill, FillChoice};
+pub use peers::{PeersOptions, RankMeeting, RankPlace, RanksMet, SharedJob, gather, node_names};
+pub use rates::{Machine, TierRates};
 pub use stats::{CacheStats, TierStats};
 pub use store::Verify;
 

@@ -32,8 +32,7 @@ mod served_tiers;
 mod sockets;
 
 pub(super) use meeting::{OwnTiers, PeerNetwork};
-pub use meeting::{PeersOptions, RankMeeting, RanksMet};
-pub use meeting::{RankPlace, SharedJob, gather, names as node_names};
+pub use meeting::{PeersOptions, RankMeeting, RankPlace, RanksMet, SharedJob, gather, names as node_names};
 pub(super) use served_tiers::ServedTiers;
 
 use super::copies::{CacheTier, CopyFault, Location, Offer, TierParts, TierReader};

@@ -27,13 +27,12 @@ use base::error::{Error, Result};
 use base::locks::lock;
 use base::node::{LockKind, RangeLocks};
 use std::collections::{HashMap, HashSet};
-use std::fs;
-use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::{fs, io};
 
 /// The reservation of segment `n` is a byte range of the lock file that begins at `n << 24`. Each byte stands for a
 /// page, so a segment has up to 64 GiB.

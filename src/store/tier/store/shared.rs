@@ -1,8 +1,7 @@
 //! The state that the callers, the writer and the readers of a store share, and the loading of other processes'
 //! segments.
 
-use super::super::catalog::SegmentRow;
-use super::super::catalog::{Catalog, SegmentIndex};
+use super::super::catalog::{Catalog, SegmentIndex, SegmentRow};
 use super::super::copies::Location;
 use super::super::counters::CopyCounters;
 use super::directory::CacheDirectory;

@@ -1,7 +1,6 @@
 //! The writer: the only thread that writes, publishes and evicts, so that no other thread waits for the drive.
 
-use super::super::catalog::SegmentIndex;
-use super::super::catalog::SegmentRow;
+use super::super::catalog::{SegmentIndex, SegmentRow};
 use super::StoreOptions;
 use super::open_segment::OpenSegment;
 use super::segment::footer_bytes;
