@@ -231,7 +231,7 @@ impl SampleStream {
         let journal = options.journal.as_deref().map(open);
         let replay =
             options.replay.as_ref().map(|path| JournalReader::open(path, &self.identity)).transpose()?;
-        let plan = Plan::new(mixer, buffer, options.seed, options.mix.batch_size, step);
+        let mut plan = Plan::new(mixer, buffer, options.seed, options.mix.batch_size, step);
         let group = options.votes.clone().map(|votes| {
             // The thread that exchanges votes may wait long for other ranks, and must not keep the directory of a
             // dropped stream.
@@ -242,7 +242,7 @@ impl SampleStream {
                 }
             })
         });
-        let plan = plan.with_journal(journal.transpose()?).among(share, group.transpose()?);
+        (plan.journal, plan.share, plan.group) = (journal.transpose()?, share, group.transpose()?);
         let sources = sources.into_iter().zip(positions).collect();
         let receivers = Receivers::start(&ingest, sources, self.options.score.as_ref(), replay.is_some())?;
         Ok(RunningStream { ingest, receivers, plan: Mutex::new(plan), replay: replay.map(Mutex::new) })

@@ -8,7 +8,7 @@ mod forms;
 mod keep;
 mod open;
 
-use super::convert::{Converter, FormChoice};
+use super::convert::{Converter, FormChoice, FormatDecision};
 use super::copies::{CacheTier, CopyFault, LocalTier, Location, Publish};
 use super::fill::{Fill, FillChoice};
 use super::peers::{PeerNetwork, PeersOptions, ServedTiers, SharedJob};
@@ -25,8 +25,7 @@ use base::tier_name::TierName;
 use base::trace::Trace;
 use data::dataset::{DatasetIndex, Extent, FileId};
 use data::schedule::{Order, SampleOwners, Schedule};
-use epoch_plan::{EpochPlans, EpochRules};
-use forms::CacheFormats;
+use epoch_plan::{EpochPlan, EpochRules};
 pub use forms::NoForms;
 pub(super) use keep::{SampleOrigin, TierPlace};
 use open::OpenedTiers;
@@ -89,12 +88,14 @@ pub struct Cache {
     pub(super) trace: Trace,
     tiers: Vec<KeptTier>,
     network: Option<Arc<PeerNetwork>>,
-    plans: Mutex<EpochPlans>,
+    /// The plan of each tier; `None` for a tier that keeps samples in the order of their first use until it is full.
+    plans: Mutex<Vec<Option<EpochPlan>>>,
     rules: EpochRules,
     /// How the cache is filled, and the reason as a text. Set when the source has been opened.
     fill: OnceLock<(Fill, String)>,
     staging: Mutex<StagingState>,
-    forms: CacheFormats,
+    /// The decision for each tier about the storage format of its copies.
+    format_decisions: Mutex<Vec<FormatDecision>>,
     /// A bit for each sample: whether a tier has taken the sample in this epoch, even if no reader can locate it yet.
     taken: Vec<AtomicU64>,
     pub(super) demand_waits: AtomicBool,
@@ -170,7 +171,7 @@ impl Cache {
             rules: EpochRules::default(),
             fill: OnceLock::new(),
             staging: Mutex::default(),
-            forms: CacheFormats::default(),
+            format_decisions: Mutex::default(),
             taken,
             demand_waits: AtomicBool::default(),
             own_reads_wait,

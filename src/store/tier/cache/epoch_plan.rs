@@ -41,12 +41,6 @@ impl EpochPlan {
     }
 }
 
-#[derive(Default)]
-pub(super) struct EpochPlans {
-    /// The plan of each tier; `None` for a tier that keeps samples in the order of their first use until it is full.
-    pub(super) tiers: Vec<Option<EpochPlan>>,
-}
-
 /// The facts about the plans that are needed for every sample. Each field is a set of tiers with a bit for each tier,
 /// so that no thread waits for a lock.
 #[derive(Default)]
@@ -92,7 +86,7 @@ impl Cache {
         let futures: Vec<_> =
             places.clone().map(|place| self.future(place, used, epoch, schedule, order_of)).collect();
         let mut plans = lock(&self.plans);
-        let mut former = std::mem::take(&mut plans.tiers);
+        let mut former = std::mem::take(&mut *plans);
         former.resize_with(self.tiers.len(), || None);
         let planned = places.zip(futures).zip(former).map(|((place, future), former)| {
             let (rule, future) = future?;
@@ -104,8 +98,8 @@ impl Cache {
                 last_query: None,
             })
         });
-        *plans = EpochPlans { tiers: planned.collect() };
-        self.rules.by_next_use.store(set_of(plans.tiers.iter().map(Option::is_some)), Relaxed);
+        *plans = planned.collect();
+        self.rules.by_next_use.store(set_of(plans.iter().map(Option::is_some)), Relaxed);
         self.rules.of_all_ranks.store(of_all_ranks, Relaxed);
         self.rules.whole.store(whole.map_or(0, |whole| 1 << whole), Relaxed);
         drop(plans);

@@ -8,7 +8,7 @@ use base::error::Result;
 use base::locks::lock;
 use base::names::NamedValue;
 use pixels::decode::StorageFormat;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// The reason why copies are not converted to another storage format, however much space there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,11 +17,6 @@ pub struct NoForms {
     pub why: &'static str,
     /// Whether conversion is impossible even if the user asks for it.
     pub is_impossible: bool,
-}
-
-#[derive(Default)]
-pub(super) struct CacheFormats {
-    decisions: Mutex<Vec<FormatDecision>>,
 }
 
 impl Cache {
@@ -58,11 +53,11 @@ impl Cache {
             decision
         });
         let decisions = decisions.collect();
-        *lock(&self.forms.decisions) = decisions;
+        *lock(&self.format_decisions) = decisions;
     }
 
     pub(super) fn describe_formats(&self) -> Vec<String> {
-        let decisions = lock(&self.forms.decisions);
+        let decisions = lock(&self.format_decisions);
         let named = self.tiers.iter().zip(&*decisions).filter(|(kept, _)| kept.form != FormChoice::AsIs);
         named
             .map(|(kept, decision)| {
@@ -85,7 +80,7 @@ impl Cache {
         is_over: &dyn Fn() -> bool,
         rest: &dyn Fn(),
     ) -> ConversionResult {
-        let decisions = lock(&self.forms.decisions).clone();
+        let decisions = lock(&self.format_decisions).clone();
         // `Nothing` of one tier wins over `NotNow` of another: it may have work soon.
         let mut all = ConversionResult::NotNow;
         for (place, decision) in decisions.into_iter().enumerate().rev() {

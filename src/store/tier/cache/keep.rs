@@ -149,7 +149,7 @@ impl Cache {
         }
         if with_plans.len() > 1 {
             let plans = lock(&self.plans);
-            let last = |place: TierPlace| Some(plans.tiers.get(place)?.as_ref()?.plan.last_group());
+            let last = |place: TierPlace| Some(plans.get(place)?.as_ref()?.plan.last_group());
             with_plans.sort_by_key(|&place| Reverse(last(place)));
         }
         for place in with_plans {
@@ -171,7 +171,7 @@ impl Cache {
     /// other samples.
     fn admit(&self, place: TierPlace, sample: &ArrivedSample, evicting: bool) -> Admission {
         let mut plans = lock(&self.plans);
-        let Some(Some(planned)) = plans.tiers.get_mut(place) else { return Admission::Bypass };
+        let Some(Some(planned)) = plans.get_mut(place) else { return Admission::Bypass };
         let admission = planned.admit(sample.sample, sample.bytes.len() as u64, evicting);
         for group in planned.plan.take_evicted() {
             self.tier(place).parts().local.iter().for_each(|local| local.evict_group(group));
@@ -192,7 +192,7 @@ impl Cache {
         if offer == Offer::Taken {
             self.take(sample);
         } else if !self.keeps_first(place)
-            && let Some(Some(planned)) = lock(&self.plans).tiers.get_mut(place)
+            && let Some(Some(planned)) = lock(&self.plans).get_mut(place)
         {
             // The plan has counted the sample as kept. Undo this, because the tier refused the sample or already has
             // it.

@@ -31,7 +31,7 @@ mod reader;
 mod served_tiers;
 mod sockets;
 
-pub(super) use meeting::{OwnTiers, PeerNetwork};
+pub(super) use meeting::PeerNetwork;
 pub use meeting::{PeersOptions, RankMeeting, RankPlace, RanksMet, SharedJob, gather, names as node_names};
 pub(super) use served_tiers::ServedTiers;
 
