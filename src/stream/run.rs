@@ -334,7 +334,7 @@ impl SampleStream {
         let mut plan = self.running()?.plan();
         let buffer =
             plan.buffer().ok_or_else(|| Error::Internal(format!("sample {sample} is not in use")))?;
-        buffer.read(sample)
+        buffer.bytes.read(sample)
     }
 
     /// Opens the reader of the samples of planned batches.
@@ -349,7 +349,8 @@ impl SampleStream {
         depth: usize,
     ) -> Result<Box<dyn Reader>> {
         let mut plan = self.running()?.plan();
-        let stored = plan.buffer().map(|buffer| buffer.open_reader(slots, io, direct, depth)).transpose()?;
+        let stored =
+            plan.buffer().map(|buffer| buffer.bytes.open_reader(slots, io, direct, depth)).transpose()?;
         let stream = self.clone();
         let reread = Box::new(move |sample| stream.read(sample));
         Ok(Box::new(StreamReader::new(self.live.clone(), stored.flatten(), reread, depth)))
@@ -394,7 +395,7 @@ impl SampleStream {
             errors,
             snapshot,
             journal: plan.sync_journal()?,
-            lineage: plan.buffer().map(|buffer| buffer.lineage().to_vec()).unwrap_or_default(),
+            lineage: plan.buffer().map(|buffer| buffer.lineage.clone()).unwrap_or_default(),
             ..StreamState::first(self.identity.clone())
         })
     }

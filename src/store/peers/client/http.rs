@@ -16,6 +16,7 @@ use data::dataset::FileVersion;
 use data::http::{CertificatePin, DeadlineLimits, RuntimeThread, Token};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
@@ -97,7 +98,7 @@ impl PeerPusher {
     pub fn push(&self, peer: usize, sample: u64, version: FileVersion, crc: u32, bytes: Bytes) -> bool {
         let link = &self.links[peer];
         count(&link.counters.pushes, 1);
-        if link.is_full() {
+        if link.full.load(Relaxed) {
             count(&link.counters.pushes_full, 1);
             return false;
         }
@@ -115,7 +116,7 @@ impl PeerPusher {
 
     /// Forgets which peers have reported that they are full, so that samples are pushed to them again.
     pub fn offer_again(&self) {
-        self.links.iter().for_each(|link| link.offer_again());
+        self.links.iter().for_each(|link| link.full.store(false, Relaxed));
     }
 
     /// Returns the statistics of each peer, in the order of the peers' indices.

@@ -42,7 +42,8 @@ pub(super) struct PeerLink {
     health: Mutex<PeerHealth>,
     pub counters: Arc<PeerCounters>,
     latency: SharedHistogram,
-    full: AtomicBool,
+    /// Whether the peer has no space for more pushes in this epoch.
+    pub full: AtomicBool,
     notices: Notices,
 }
 
@@ -91,14 +92,6 @@ impl PeerLink {
 
     pub(super) fn admit_push(&self, now: Instant) -> bool {
         lock(&self.health).breaker.admit(now)
-    }
-
-    pub(super) fn is_full(&self) -> bool {
-        self.full.load(Relaxed)
-    }
-
-    pub(super) fn offer_again(&self) {
-        self.full.store(false, Relaxed);
     }
 
     pub(super) fn stats(&self) -> PeerStats {

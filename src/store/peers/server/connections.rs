@@ -98,7 +98,7 @@ struct ConnectionTable {
 /// A place among the open connections. Dropping it frees the place.
 pub(super) struct ConnectionPlace {
     connections: Arc<OpenConnections>,
-    number: u64,
+    pub number: u64,
     pub watch: Arc<ConnectionWatch>,
 }
 
@@ -144,12 +144,6 @@ impl OpenConnections {
     pub(super) fn check_interval(&self) -> Duration {
         let shortest = self.limits.first_request.min(self.limits.idle).min(self.limits.request);
         (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))
-    }
-}
-
-impl ConnectionPlace {
-    pub(super) fn number(&self) -> u64 {
-        self.number
     }
 }
 

@@ -89,7 +89,7 @@ impl Serving {
                 continue;
             };
             count(&self.counters.connections, 1);
-            let number = place.number();
+            let number = place.number;
             let task = tokio::spawn(self.clone().converse(stream, tls.clone(), place));
             self.connections.served_by(number, task.abort_handle());
         }
