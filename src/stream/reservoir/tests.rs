@@ -82,7 +82,7 @@ fn by_the_law(
             }
         };
         let kept = all.iter().enumerate().map(fits).take_while(|&fits| fits).count();
-        parts.push(ReservoirPart { part, threshold: all.get(kept).map(|first| (first.order, first.id)) });
+        parts.push((part, all.get(kept).map(|first| (first.order, first.id))));
         entries.extend(&all[..kept]);
     }
     (parts, entries)

@@ -125,7 +125,8 @@ impl UringReader {
             return Err(Error::Internal("an io_uring reader changed threads with reads in flight".into()));
         }
         let mut ring = make_ring(&self.slots, self.reads.len(), &self.options).map_err(failed)?;
-        ring.adopt_wake_fd(self.ring.wake_fd().clone());
+        // Existing wakers write to the eventfd of the earlier ring.
+        ring.wake = self.ring.wake.clone();
         ring.bind_to_thread().map_err(failed)?;
         self.ring = ring;
         Ok(())
@@ -414,7 +415,7 @@ impl Reader for UringReader {
     }
 
     fn waker(&self) -> Waker {
-        let wake = self.ring.wake_fd().clone();
+        let wake = self.ring.wake.clone();
         Waker(Arc::new(move || {
             let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
         }))
