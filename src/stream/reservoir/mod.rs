@@ -100,8 +100,8 @@ pub struct OfferOutcome {
     pub evicted: Vec<KeptSample>,
 }
 
-/// A part of a reservoir, as stored in a snapshot: the class if samples are kept by class, otherwise 0; and the smallest
-/// (key, id) that was ever refused or evicted because the part was full.
+/// A part of a reservoir, as stored in a snapshot: the class if samples are kept by class, otherwise 0; and the
+/// smallest (key, id) that was ever refused or evicted because the part was full.
 pub type ReservoirPart = (u32, Option<(u64, u64)>);
 
 /// The totals and the threshold of one class, or of the whole reservoir if samples are not kept by class.
