@@ -2,8 +2,7 @@
 //!
 //! [`Reader`] is the common interface. `uring` implements it by io_uring where the system allows that, `pread` by
 //! threads elsewhere, and `ranged` by HTTP requests for files on servers. `blocks` wraps any of them, for samples in
-//! compressed blocks and for blocks of neighbouring samples on servers. `open` chooses the reader. `fault` wraps a
-//! reader in tests and injects faults.
+//! compressed blocks and for blocks of neighbouring samples on servers. `open` chooses the reader.
 //!
 //! Invariants:
 //! - A reader owns a slot until its read completes, even if the request was abandoned. → `tests/load/io/`
@@ -11,7 +10,6 @@
 //!   changed during the read is read again, so that no sample has bytes of two versions. → `tests/load/one_version.rs`
 
 mod blocks;
-pub mod fault;
 mod files;
 mod group;
 mod immediate;

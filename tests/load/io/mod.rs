@@ -9,7 +9,7 @@ mod throttled;
 mod world;
 mod written;
 
-use foreload::testing::io::fault::{FaultOptions, FaultReader};
+use crate::common::fault::{FaultOptions, FaultReader};
 use foreload::testing::io::pread::{PreadOptions, PreadReader};
 use foreload::testing::io::uring::{RingMode, UringOptions, UringReader};
 use foreload::testing::io::{DelayedReader, OwnThread, ParallelFsModel, ParallelFsRates, Reader, Waker};
