@@ -22,8 +22,6 @@
 mod change;
 mod order;
 mod sorted;
-#[cfg(test)]
-mod statistics;
 mod table;
 #[cfg(test)]
 mod tests;

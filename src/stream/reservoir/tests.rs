@@ -2,12 +2,13 @@
 //! distribution, and an undone step leaves no trace.
 
 mod divided;
+mod statistics;
 
-use super::statistics::{assert_follows, assert_uniform};
 use super::*;
 use base::rng::RandomStream;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
+use statistics::{assert_follows, assert_uniform};
 use std::collections::HashSet;
 
 const SEED: u64 = 11;
