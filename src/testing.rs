@@ -93,13 +93,10 @@ pub mod gpu {
 }
 pub mod io {
     pub use ::store::io::{
-        Completion, DataSource, DelayedReader, Direct, Files, GroupWaker, GroupedReader, IoChoice,
+        Completion, DataSource, DelayedReader, Direct, Files, Filled, GroupWaker, GroupedReader, IoChoice,
         ListeningReader, OwnThread, ParallelFsModel, ParallelFsRates, PfsStats, ReadRequest, ReadStats,
         Reader, ReaderGroup, Waker, open, open_source, probe, read_blocking,
     };
-    pub mod fault {
-        pub use ::store::io::fault::{FaultOptions, FaultReader};
-    }
     pub mod pread {
         pub use ::store::io::pread::{PreadOptions, PreadReader};
     }
@@ -117,8 +114,8 @@ pub mod peers {
     pub use ::store::peers::{
         Accepted, BreakerLimits, BreakerState, Bytes, CertificatePin, ConnectionLimits, CopyBytes,
         DeadlineLimits, Found, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerCopy, PeerCounts,
-        PeerPusher, PeerRead, PeerStats, PeerTransfer, ServedCache, Server, ServerOptions, ServerStats,
-        SharedDataset, TlsIdentity, Token,
+        PeerPusher, PeerRead, PeerStats, ServedCache, Server, ServerOptions, ServerStats, SharedDataset,
+        TlsIdentity, Token,
     };
 }
 pub mod pipeline {

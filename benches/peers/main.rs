@@ -10,7 +10,7 @@ mod serve;
 use clap::{Parser, ValueEnum};
 use foreload::testing::io::Waker;
 use foreload::testing::peers::{
-    CertificatePin, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerRead, PeerTransfer, Token,
+    CertificatePin, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerRead, Token,
 };
 use foreload::testing::rng::{RandomKey, Use};
 use foreload::testing::slot::SlotPool;

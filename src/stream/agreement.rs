@@ -5,9 +5,10 @@
 
 use super::mix::MixDecision;
 use base::error::{Error, Result};
+use base::locks::lock;
+use base::threads::{caught, start_thread};
 use crossbeam_channel::{Sender, bounded};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// How long ranks pause before they vote again, if one of them waits for samples.
@@ -39,10 +40,10 @@ const REPORT_WAIT: Duration = Duration::from_secs(2);
 pub(super) fn report_start_failure(votes: &Arc<dyn RankVotes>) {
     let (votes, (told, heard)) = (votes.clone(), bounded::<()>(0));
     let tell = move || {
-        let _ = catch_unwind(AssertUnwindSafe(|| votes.gather(&START_FAILED)));
+        let _ = caught("asking ranks", || votes.gather(&START_FAILED));
         drop(told);
     };
-    if std::thread::Builder::new().name("foreload-ranks".into()).spawn(tell).is_ok() {
+    if start_thread("foreload-ranks", "a thread", tell).is_ok() {
         let _ = heard.recv_timeout(REPORT_WAIT);
     }
 }
@@ -104,22 +105,15 @@ impl StepAgreement {
         let round = Arc::new(Mutex::new(Round::Open));
         let answered = round.clone();
         let work = move || {
-            let asking = |ask: &dyn Fn() -> Result<Vec<u8>>| {
-                let outcome = catch_unwind(AssertUnwindSafe(ask));
-                outcome.unwrap_or_else(|panic| Err(Error::panicked("asking ranks", &*panic)))
-            };
-            let mut begun = asking(&|| start_point.agree(&*votes).map(|()| Vec::new()));
+            let mut begun = caught("asking ranks", || start_point.agree(&*votes));
             for vote in asked {
-                let outcome = match std::mem::replace(&mut begun, Ok(Vec::new())) {
-                    Ok(_) => asking(&|| one_byte_each(votes.gather(&[vote])?)),
-                    Err(error) => Err(error),
-                };
-                *answered.lock().unwrap_or_else(PoisonError::into_inner) = Round::Answered(outcome);
+                let outcome = std::mem::replace(&mut begun, Ok(()))
+                    .and_then(|()| caught("asking ranks", || one_byte_each(votes.gather(&[vote])?)));
+                *lock(&answered) = Round::Answered(outcome);
                 wake();
             }
         };
-        let started = std::thread::Builder::new().name("foreload-ranks".into()).spawn(work);
-        started.map_err(|error| Error::Unavailable(format!("cannot start a thread: {error}")))?;
+        start_thread("foreload-ranks", "a thread", work)?;
         Ok(Self { mine, round, next: start_point.step, end: None })
     }
 
@@ -134,7 +128,7 @@ impl StepAgreement {
             return Ok(MixDecision::End);
         }
         if step >= self.next {
-            let mut round = self.round.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut round = lock(&self.round);
             let answers = match std::mem::replace(&mut *round, Round::Asked) {
                 Round::Asked => return Ok(MixDecision::Wait(None)),
                 Round::Open => {

@@ -3,13 +3,14 @@
 //! The pipeline sees this table as its dataset: an index of the samples in use, by sample id.
 
 use super::record::{self, Record};
+use base::locks::{read_lock, write_lock};
 use data::dataset::kind::image_rank;
 use data::dataset::{Extent, FileId, Fingerprint, IMAGE, StreamSamples, choices};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 /// The file number of all samples in use. The offset of a sample in this virtual file is the sample's id.
 const LIVE: FileId = FileId(u32::MAX);
@@ -56,14 +57,14 @@ impl LiveTable {
 
     /// Records that one more batch position uses this sample.
     pub(super) fn add_user(&self, id: u64, label: Option<u32>, bytes: LiveBytes) {
-        let mut samples = self.samples.write().unwrap_or_else(PoisonError::into_inner);
+        let mut samples = write_lock(&self.samples);
         let sample = LiveSample { users: 0, label: label.unwrap_or(0), bytes };
         samples.entry(id).or_insert(sample).users += 1;
     }
 
     /// Records that one batch position no longer uses this sample. The sample leaves the table with its last user.
     pub(super) fn remove_user(&self, id: u64) {
-        let mut samples = self.samples.write().unwrap_or_else(PoisonError::into_inner);
+        let mut samples = write_lock(&self.samples);
         if let Some(sample) = samples.get_mut(&id) {
             sample.users -= 1;
             if sample.users == 0 {
@@ -92,14 +93,14 @@ impl LiveTable {
     }
 
     pub(super) fn set_bytes(&self, id: u64, bytes: &LiveBytes) {
-        let mut samples = self.samples.write().unwrap_or_else(PoisonError::into_inner);
+        let mut samples = write_lock(&self.samples);
         if let Some(sample) = samples.get_mut(&id) {
             sample.bytes = bytes.clone();
         }
     }
 
     fn with<T>(&self, id: u64, act: impl FnOnce(&LiveSample) -> T) -> Option<T> {
-        self.samples.read().unwrap_or_else(PoisonError::into_inner).get(&id).map(act)
+        read_lock(&self.samples).get(&id).map(act)
     }
 }
 

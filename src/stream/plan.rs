@@ -25,12 +25,12 @@ pub(super) struct Plan {
     buffer: Option<RehearsalBuffer>,
     order: RandomKey,
     batch_size: u64,
-    share: RankShare,
-    group: Option<StepAgreement>,
+    pub(super) share: RankShare,
+    pub(super) group: Option<StepAgreement>,
     next: u64,
     /// The steps that are planned and not delivered, in order.
     ahead: VecDeque<PlannedStep>,
-    journal: Option<JournalWriter>,
+    pub(super) journal: Option<JournalWriter>,
     /// Recent withdrawals: for each, the step before which it applies, and the ids of the samples.
     withdrawn: Vec<(u64, Vec<u64>)>,
     /// Withdrawals of a replay that are still to be done: for each, the step before which it is done, and the ids of
@@ -80,14 +80,6 @@ impl Plan {
             withdrawn: Vec::new(),
             due: Vec::new(),
         }
-    }
-
-    pub(super) fn among(self, share: RankShare, group: Option<StepAgreement>) -> Self {
-        Self { share, group, ..self }
-    }
-
-    pub(super) fn with_journal(self, journal: Option<JournalWriter>) -> Self {
-        Self { journal, ..self }
     }
 
     pub(super) fn sync_journal(&mut self) -> Result<Option<u64>> {

@@ -5,8 +5,8 @@ use super::record::Record;
 use super::run::ScoreFunction;
 use super::source::{Received, SourcePosition, StreamSource};
 use base::error::{Error, Result};
+use base::threads::{caught, start_thread};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -63,34 +63,26 @@ impl Receivers {
             let (ingest, alive, score) = (ingest.clone(), alive.clone(), score.cloned());
             let work = move || {
                 let score = score.as_deref();
-                let receiving =
-                    AssertUnwindSafe(|| run(&ingest, (number, source), &position, &asked, score, on_demand));
-                let outcome = catch_unwind(receiving);
-                let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("receiving", &*panic)));
-                if let Err(error) = outcome {
+                let receiving = || run(&ingest, (number, source), &position, &asked, score, on_demand);
+                if let Err(error) = caught("receiving", receiving) {
                     ingest.fail(error);
                 }
                 drop(alive);
             };
-            let name = format!("foreload-stream-{number}");
-            let handle = std::thread::Builder::new().name(name).spawn(work);
-            let handle = handle.map_err(|e| Error::Unavailable(format!("cannot start a thread: {e}")))?;
+            let handle = start_thread(format!("foreload-stream-{number}"), "a thread", work)?;
             threads.push(SourceThread { commands, needs_acknowledge, handle });
         }
         if ingest.spills() {
             let (ingest, alive) = (ingest.clone(), alive.clone());
             let work = move || {
-                let outcome = catch_unwind(AssertUnwindSafe(|| ingest.read_back()));
-                if let Err(error) = outcome.unwrap_or_else(|panic| Err(Error::panicked("spilling", &*panic)))
-                {
+                if let Err(error) = caught("spilling", || ingest.read_back()) {
                     ingest.fail(error);
                 }
                 // This thread is not joined, so it must release the directory before it counts as ended.
                 drop(ingest);
                 drop(alive);
             };
-            let started = std::thread::Builder::new().name("foreload-spill".into()).spawn(work);
-            started.map_err(|e| Error::Unavailable(format!("cannot start a thread: {e}")))?;
+            start_thread("foreload-spill", "a thread", work)?;
         }
         Ok(Self { ingest: ingest.clone(), threads, ended })
     }

@@ -22,6 +22,7 @@ use super::start_point::StartPoint;
 use super::state::{LoadedState, SavedStates, SourceState, StreamIdentity, StreamState};
 use super::waiting::StreamPolicy;
 use base::error::{Error, Result};
+use base::locks::lock;
 use base::notices::Notices;
 use base::rng::RandomStream;
 use base::slot::SlotPool;
@@ -30,7 +31,7 @@ use data::dataset::StreamSamples;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use store::io::{Direct, IoChoice, Reader};
 
 /// The maximum number of settled keys of a source that the state itself stores. Longer lists are only in the snapshot,
@@ -151,7 +152,7 @@ impl SampleStream {
     /// [`Error::Config`] for states of another stream or of too few ranks, or if the stream runs already.
     pub fn load(&self, states: SavedStates) -> Result<()> {
         let loaded = states.for_rank(&self.identity)?;
-        let mut idle = self.idle();
+        let mut idle = lock(&self.idle);
         if self.running.get().is_some() {
             let message = "cannot be loaded after the first batch: create a new loader for it";
             return Err(Error::config("state", message));
@@ -168,7 +169,7 @@ impl SampleStream {
     /// I/O errors of the directory, and errors of threads that cannot start.
     pub fn begin(&self, wake: impl Fn() + Send + Sync + 'static) -> Result<(u64, u64)> {
         let iteration = self.iteration.fetch_add(1, Ordering::SeqCst) + 1;
-        let mut idle = self.idle();
+        let mut idle = lock(&self.idle);
         let running = match self.running.get() {
             Some(running) => running,
             None => {
@@ -230,7 +231,7 @@ impl SampleStream {
         let journal = options.journal.as_deref().map(open);
         let replay =
             options.replay.as_ref().map(|path| JournalReader::open(path, &self.identity)).transpose()?;
-        let plan = Plan::new(mixer, buffer, options.seed, options.mix.batch_size, step);
+        let mut plan = Plan::new(mixer, buffer, options.seed, options.mix.batch_size, step);
         let group = options.votes.clone().map(|votes| {
             // The thread that exchanges votes may wait long for other ranks, and must not keep the directory of a
             // dropped stream.
@@ -241,7 +242,7 @@ impl SampleStream {
                 }
             })
         });
-        let plan = plan.with_journal(journal.transpose()?).among(share, group.transpose()?);
+        (plan.journal, plan.share, plan.group) = (journal.transpose()?, share, group.transpose()?);
         let sources = sources.into_iter().zip(positions).collect();
         let receivers = Receivers::start(&ingest, sources, self.options.score.as_ref(), replay.is_some())?;
         Ok(RunningStream { ingest, receivers, plan: Mutex::new(plan), replay: replay.map(Mutex::new) })
@@ -260,7 +261,7 @@ impl SampleStream {
         let next = match &running.replay {
             None => plan.plan(step, &running.ingest, &self.live)?,
             Some(journal) => {
-                let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut journal = lock(journal);
                 let fetch = |source, key: &str| {
                     let mut record = running.receivers.fetch(source, key)?;
                     if let Some(score) = &self.options.score {
@@ -333,7 +334,7 @@ impl SampleStream {
         let mut plan = self.running()?.plan();
         let buffer =
             plan.buffer().ok_or_else(|| Error::Internal(format!("sample {sample} is not in use")))?;
-        buffer.read(sample)
+        buffer.bytes.read(sample)
     }
 
     /// Opens the reader of the samples of planned batches.
@@ -348,7 +349,8 @@ impl SampleStream {
         depth: usize,
     ) -> Result<Box<dyn Reader>> {
         let mut plan = self.running()?.plan();
-        let stored = plan.buffer().map(|buffer| buffer.open_reader(slots, io, direct, depth)).transpose()?;
+        let stored =
+            plan.buffer().map(|buffer| buffer.bytes.open_reader(slots, io, direct, depth)).transpose()?;
         let stream = self.clone();
         let reread = Box::new(move |sample| stream.read(sample));
         Ok(Box::new(StreamReader::new(self.live.clone(), stored.flatten(), reread, depth)))
@@ -360,7 +362,7 @@ impl SampleStream {
     /// I/O errors of the directory and of the journal.
     pub fn state(&self, errors: u64) -> Result<StreamState> {
         let Some(running) = self.running.get() else {
-            return match &self.idle().loaded {
+            return match &lock(&self.idle).loaded {
                 None => Ok(StreamState::first(self.identity.clone())),
                 Some(LoadedState::Own(state)) => Ok(StreamState::clone(state)),
                 Some(LoadedState::Divided(_)) => {
@@ -393,7 +395,7 @@ impl SampleStream {
             errors,
             snapshot,
             journal: plan.sync_journal()?,
-            lineage: plan.buffer().map(|buffer| buffer.lineage().to_vec()).unwrap_or_default(),
+            lineage: plan.buffer().map(|buffer| buffer.lineage.clone()).unwrap_or_default(),
             ..StreamState::first(self.identity.clone())
         })
     }
@@ -450,7 +452,7 @@ impl SampleStream {
                 (running.ingest.counters(), running.ingest.latencies(), kept)
             }
             None => {
-                let idle = self.idle();
+                let idle = lock(&self.idle);
                 let loaded = idle.loaded.iter().flat_map(LoadedState::states).map(|state| state.counters);
                 let counters = if self.takes_over(&idle) { loaded.sum() } else { StreamCounters::default() };
                 (counters, Histogram::default(), (0, 0))
@@ -465,7 +467,7 @@ impl SampleStream {
 
     /// The number of failures in the runs whose states were loaded, as far as this rank continues their counts.
     pub fn loaded_errors(&self) -> u64 {
-        let idle = self.idle();
+        let idle = lock(&self.idle);
         let loaded = idle.loaded.iter().flat_map(LoadedState::states).map(|state| state.errors);
         if self.takes_over(&idle) { loaded.sum() } else { 0 }
     }
@@ -479,10 +481,6 @@ impl SampleStream {
     fn running(&self) -> Result<&RunningStream> {
         let none = "the stream has not started: take a batch first";
         self.running.get().ok_or_else(|| Error::Unavailable(none.into()))
-    }
-
-    fn idle(&self) -> MutexGuard<'_, IdleStream> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -236,12 +236,7 @@ impl StreamState {
     fn check_sums(&self) -> Result<()> {
         let counted = self.counters.by_name().map(|(_, count)| count);
         let unsettled = self.sources.iter().map(|source| source.unsettled);
-        let all = counted.into_iter().chain(unsettled.clone()).chain([
-            self.step,
-            self.used,
-            self.taken,
-            self.errors,
-        ]);
+        let all = counted.chain(unsettled.clone()).chain([self.step, self.used, self.taken, self.errors]);
         let wrong = if all.max() > Some(MAX_COUNTED) {
             "has a count above 2^53"
         } else if !self.counters.balances()
@@ -264,25 +259,20 @@ impl StreamState {
     /// [`Error::Config`], which names what differs.
     pub(super) fn check(&self, identity: &StreamIdentity) -> Result<()> {
         self.check_sums()?;
-        let (then, now) = (&self.identity, identity);
-        let differs = |setting: &'static str, then: String, now: String| {
-            Err(Error::config(setting, format!("is {now}, but the state was saved with {then}: set {then}")))
+        let settings = |of: &StreamIdentity| {
+            [
+                ("source", format!("{:?}", of.streams)),
+                ("seed", of.seed.to_string()),
+                ("batch_size", of.batch_size.to_string()),
+                ("world_size", of.words()),
+                ("rehearsal", of.rehearsal.clone().unwrap_or_else(|| "None".to_owned())),
+            ]
         };
-        if then.streams != now.streams {
-            return differs("source", format!("{:?}", then.streams), format!("{:?}", now.streams));
-        }
-        if then.seed != now.seed {
-            return differs("seed", then.seed.to_string(), now.seed.to_string());
-        }
-        if then.batch_size != now.batch_size {
-            return differs("batch_size", then.batch_size.to_string(), now.batch_size.to_string());
-        }
-        if then.place() != now.place() {
-            return differs("world_size", then.words(), now.words());
-        }
-        if then.rehearsal != now.rehearsal {
-            let words = |of: &Option<String>| of.clone().unwrap_or_else(|| "None".to_owned());
-            return differs("rehearsal", words(&then.rehearsal), words(&now.rehearsal));
+        for ((setting, then), (_, now)) in settings(&self.identity).into_iter().zip(settings(identity)) {
+            if then != now {
+                let message = format!("is {now}, but the state was saved with {then}: set {then}");
+                return Err(Error::config(setting, message));
+            }
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 #![allow(dead_code, unused_imports, reason = "each test program uses its part")]
 
 mod child;
+pub mod fault;
 mod fuzz;
 pub mod scene;
 pub mod secrets;
@@ -10,11 +11,11 @@ pub mod tables;
 mod waits;
 
 pub use child::{Killable, await_no_threads, await_steps, child, report_step, threads};
+use fault::{FaultOptions, FaultReader};
 use foreload::CacheChoice;
 use foreload::testing::config::{LoaderConfig, LoaderOptions};
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use foreload::testing::decode::forms::{ConvertedFormat, FormatConverter};
-use foreload::testing::io::fault::{FaultOptions, FaultReader};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::schedule::LastBatch;

@@ -3,10 +3,10 @@
 //! thorough`.
 
 use super::store::world::on_tmpfs;
+use crate::common::fault::{FaultOptions, FaultReader};
 use crate::common::{Dataset, Killable, await_steps, child, report_step, seeds};
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::io::IoChoice;
-use foreload::testing::io::fault::{FaultOptions, FaultReader};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::tier::{FillChoice, Verify};

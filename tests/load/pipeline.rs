@@ -1,13 +1,13 @@
 //! The pipeline as its users see it: every byte of every batch is right, whatever the threads, the I/O path, the faults
 //! and the consumer do.
 
+use crate::common::fault::FaultOptions;
 use crate::common::{Dataset, await_no_threads, child, epoch_bytes, threads, wait_for};
 use foreload::Error;
 use foreload::Shuffling;
 use foreload::testing::augment::{DType, ImageTransforms};
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::decode::Damaged;
-use foreload::testing::io::fault::FaultOptions;
 use foreload::testing::io::{Direct, IoChoice};
 use foreload::testing::pipeline::Poll;
 use foreload::testing::schedule::LastBatch;

@@ -1,8 +1,8 @@
 //! Repeated samples in the pipeline: a batch reads each sample once, and a cache knows when each is used again.
 
+use crate::common::fault::FaultOptions;
 use crate::common::{Dataset, epoch_bytes, small_images, with_cache};
 use foreload::testing::config::{LoaderOptions, OnError};
-use foreload::testing::io::fault::FaultOptions;
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::{CacheStats, FillChoice};
 use foreload::{Shuffling, TierName};

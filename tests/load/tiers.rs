@@ -1,10 +1,10 @@
 //! The pipeline with two tiers: every byte is the same as without a cache, whatever is cached, staged, damaged or
 //! evicted, and each byte is read from the source as rarely as possible.
 
+use crate::common::fault::FaultOptions;
 use crate::common::{Dataset, epoch_bytes, jpeg, small_images, wait_for, with_cache};
 use foreload::CacheChoice;
 use foreload::testing::config::LoaderOptions;
-use foreload::testing::io::fault::FaultOptions;
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::{CacheStats, FillChoice};
 use std::path::PathBuf;

@@ -6,6 +6,7 @@
 
 use super::{Gauge, PeersRecord, Stage, StageWork, TraceTotals, peers};
 use crate::error::{Error, Result};
+use crate::threads::start_thread;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 use std::collections::HashSet;
 use std::fs::File;
@@ -65,9 +66,7 @@ impl TraceLog {
         let (sender, chunks) = bounded(MAX_WAITING_CHUNKS);
         let writer = TraceWriter::new(BufWriter::with_capacity(1 << 18, file));
         let process = process.to_owned();
-        let thread = std::thread::Builder::new().name("foreload-trace".into());
-        let thread = thread.spawn(move || writer.run(&process, &chunks));
-        let thread = thread.map_err(|e| Error::Unavailable(format!("cannot start a thread: {e}")))?;
+        let thread = start_thread("foreload-trace", "a thread", move || writer.run(&process, &chunks))?;
         Ok(Arc::new(Self {
             origin: Instant::now(),
             sender: Mutex::new(Some(sender)),

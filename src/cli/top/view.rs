@@ -158,7 +158,7 @@ fn details(loader: &LoaderSnapshot, rates: &LoaderRates) -> Vec<(&'static str, S
         lines.push(("shared", parts.join(", ")));
     }
     if let Some(stream) = &loader.stream {
-        let counted = stream.by_name().into_iter().filter(|(_, number)| *number > 0);
+        let counted = stream.by_name().filter(|(_, number)| *number > 0);
         lines.push(("samples", join(counted.map(|(name, number)| format!("{number} {name}")), "none")));
     }
     lines

@@ -151,7 +151,7 @@ impl StreamEngine {
     fn stream_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (account, latencies, (kept, kept_bytes)) = py.detach(|| self.stream.stats());
         let dict = PyDict::new(py);
-        account.by_name().into_iter().try_for_each(|(name, count)| dict.set_item(name, count))?;
+        account.by_name().try_for_each(|(name, count)| dict.set_item(name, count))?;
         dict.set_item("kept", kept)?;
         dict.set_item("kept_bytes", kept_bytes)?;
         for (name, quantile) in [("latency_p50_seconds", 0.5), ("latency_p99_seconds", 0.99)] {

@@ -9,14 +9,17 @@
 use super::files::Files;
 use super::mixed::MixedReader;
 use super::read_blocking::read_in_file;
-use super::{Completion, DROP_LIMIT, Filled, ReadRequest, ReadStats, Reader, Waker};
+use super::{Completion, DROP_LIMIT, Filled, ReadCounters, ReadRequest, ReadStats, Reader, Waker};
+use base::counting::count;
 use base::error::{Error, Result};
+use base::locks::lock;
+use base::threads::{caught, start_thread};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use data::dataset::{Extent, FileBlock, FileId};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 const MAX_THREADS: usize = 4;
@@ -93,10 +96,8 @@ fn is_in_block(files: &dyn Files, request: &mut ReadRequest) -> bool {
     is_in_block
 }
 
-enum BlockAnswer {
-    Done(Vec<Completion>),
-    Woken,
-}
+/// The answers to the requests for a block. A waker sends an empty list.
+type BlockAnswers = Vec<Completion>;
 
 /// Identifies a block: its file, and the address of its first decompressed byte.
 type BlockStart = (FileId, u64);
@@ -104,8 +105,8 @@ type BlockStart = (FileId, u64);
 struct BlockReader {
     shared: Arc<BlockWork>,
     jobs: Option<Sender<FileBlock>>,
-    done: Sender<BlockAnswer>,
-    answers: Receiver<BlockAnswer>,
+    done: Sender<BlockAnswers>,
+    answers: Receiver<BlockAnswers>,
     depth: usize,
     in_flight: usize,
     threads: usize,
@@ -118,9 +119,7 @@ struct BlockWork {
     waiting_requests: Mutex<HashMap<BlockStart, Vec<ReadRequest>>>,
     closed: AtomicBool,
     remote: bool,
-    reads: AtomicU64,
-    bytes: AtomicU64,
-    retries: AtomicU64,
+    counters: ReadCounters,
 }
 
 impl BlockReader {
@@ -133,9 +132,7 @@ impl BlockReader {
             waiting_requests: Mutex::default(),
             closed: AtomicBool::default(),
             remote,
-            reads: AtomicU64::default(),
-            bytes: AtomicU64::default(),
-            retries: AtomicU64::default(),
+            counters: ReadCounters::default(),
         });
         let (jobs, to_do) = unbounded::<FileBlock>();
         let (done, answers) = unbounded();
@@ -146,23 +143,20 @@ impl BlockReader {
                 let _living = living;
                 to_do.iter().for_each(|block| shared.answer(&block, &done));
             };
-            std::thread::Builder::new().name("foreload-unpack".to_owned()).spawn(work).map_err(|error| {
-                Error::Unavailable(format!("cannot start a decompression thread: {error}"))
-            })?;
+            start_thread("foreload-unpack", "a decompression thread", work)?;
         }
         Ok(Self { shared, jobs: Some(jobs), done, answers, depth, in_flight: 0, threads, alive })
     }
 }
 
 impl BlockWork {
-    fn answer(&self, block: &FileBlock, done: &Sender<BlockAnswer>) {
+    fn answer(&self, block: &FileBlock, done: &Sender<BlockAnswers>) {
         if self.closed.load(Relaxed) {
             return;
         }
-        let found = catch_unwind(AssertUnwindSafe(|| unpacked(&*self.files, block, &self.retries)))
-            .unwrap_or_else(|panic| Err(Error::panicked("unpacking", &*panic)));
+        let found = caught("unpacking", || unpacked(&*self.files, block, &self.counters.retries));
         let place = (block.extent().file, block.addresses().start);
-        let requests = self.waiting_requests.lock().unwrap_or_else(PoisonError::into_inner).remove(&place);
+        let requests = lock(&self.waiting_requests).remove(&place);
         let mut requests = requests.unwrap_or_default();
         let mut answers = Vec::with_capacity(requests.len());
         let (bytes, is_new) = match found {
@@ -173,16 +167,16 @@ impl BlockWork {
                     |request: ReadRequest| Completion::failed(request.token, again(&error), request.slot);
                 answers.extend(requests.into_iter().map(failed));
                 answers.extend(last.map(|request| Completion::failed(request.token, error, request.slot)));
-                let _ = done.send(BlockAnswer::Done(answers));
+                let _ = done.send(answers);
                 return;
             }
         };
         if is_new {
-            self.reads.fetch_add(1, Relaxed);
-            self.bytes.fetch_add(u64::from(block.extent().length), Relaxed);
+            count(&self.counters.reads, 1);
+            count(&self.counters.bytes, block.extent().length.into());
         }
         answers.extend(requests.into_iter().map(|request| self.copy(block, &bytes, request)));
-        let _ = done.send(BlockAnswer::Done(answers));
+        let _ = done.send(answers);
         if is_new {
             // Offer the block to the cache tiers, which may keep the other samples of the block. All requests for the
             // block are answered already, so no request waits for this.
@@ -228,12 +222,11 @@ impl Reader for BlockReader {
             let error =
                 Error::Internal("the block reader got a request for a sample outside of blocks".into());
             let answer = Completion::failed(request.token, error, request.slot);
-            let _ = self.done.send(BlockAnswer::Done(vec![answer]));
+            let _ = self.done.send(vec![answer]);
             return;
         };
         let place = (block.extent().file, block.addresses().start);
-        let mut waiting_requests =
-            self.shared.waiting_requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting_requests = lock(&self.shared.waiting_requests);
         let waiting = waiting_requests.entry(place).or_default();
         waiting.push(request);
         if let (1, Some(jobs)) = (waiting.len(), &self.jobs) {
@@ -247,29 +240,22 @@ impl Reader for BlockReader {
         }
         let gone = |_| Error::Internal("the decompression threads have ended".into());
         let first = self.answers.recv().map_err(gone)?;
-        for answer in std::iter::once(first).chain(self.answers.try_iter()) {
-            if let BlockAnswer::Done(answers) = answer {
-                self.in_flight -= answers.len();
-                out.extend(answers);
-            }
+        for answers in std::iter::once(first).chain(self.answers.try_iter()) {
+            self.in_flight -= answers.len();
+            out.extend(answers);
         }
         Ok(())
     }
 
     fn waker(&self) -> Waker {
         let done = self.done.clone();
-        Waker(Arc::new(move || drop(done.send(BlockAnswer::Woken))))
+        Waker(Arc::new(move || drop(done.send(BlockAnswers::new()))))
     }
 
     fn stats(&self) -> ReadStats {
-        let (reads, retries) = (self.shared.reads.load(Relaxed), self.shared.retries.load(Relaxed));
-        ReadStats {
-            bytes: self.shared.bytes.load(Relaxed),
-            reads,
-            requests: if self.shared.remote { reads + retries } else { 0 },
-            retries,
-            ..ReadStats::default()
-        }
+        let stats = self.shared.counters.read();
+        let requests = if self.shared.remote { stats.reads + stats.retries } else { 0 };
+        ReadStats { requests, ..stats }
     }
 
     fn describe(&self) -> String {
@@ -283,7 +269,7 @@ impl Drop for BlockReader {
     fn drop(&mut self) {
         self.shared.closed.store(true, Relaxed);
         self.jobs = None;
-        self.shared.waiting_requests.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        lock(&self.shared.waiting_requests).clear();
         let _ = self.alive.recv_deadline(Instant::now() + DROP_LIMIT);
     }
 }

@@ -6,8 +6,9 @@
 
 use super::{Completion, ReadRequest, Reader, Waker};
 use base::error::Result;
+use base::locks::{read_lock, write_lock};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 /// A reader that another thread drives: its answers arrive while the caller does something else.
 pub trait ListeningReader: Reader {
@@ -55,7 +56,7 @@ pub struct GroupWaker {
 
 impl GroupWaker {
     fn set(&self, wakers: Vec<Waker>) {
-        *self.wakers.write().unwrap_or_else(PoisonError::into_inner) = wakers;
+        *write_lock(&self.wakers) = wakers;
     }
 
     /// Returns the waker that a [`GroupedReader::Listening`] reader calls when its first completion arrives.
@@ -63,7 +64,7 @@ impl GroupWaker {
         let group_waker = self.clone();
         Waker(Arc::new(move || {
             let waits_for = group_waker.waits_for.load(Ordering::SeqCst);
-            let wakers = group_waker.wakers.read().unwrap_or_else(PoisonError::into_inner);
+            let wakers = read_lock(&group_waker.wakers);
             if let Some(waker) = wakers.get(waits_for) {
                 (waker.0)();
             }

@@ -2,8 +2,7 @@
 //!
 //! [`Reader`] is the common interface. `uring` implements it by io_uring where the system allows that, `pread` by
 //! threads elsewhere, and `ranged` by HTTP requests for files on servers. `blocks` wraps any of them, for samples in
-//! compressed blocks and for blocks of neighbouring samples on servers. `open` chooses the reader. `fault` wraps a
-//! reader in tests and injects faults.
+//! compressed blocks and for blocks of neighbouring samples on servers. `open` chooses the reader.
 //!
 //! Invariants:
 //! - A reader owns a slot until its read completes, even if the request was abandoned. → `tests/load/io/`
@@ -11,9 +10,9 @@
 //!   changed during the read is read again, so that no sample has bytes of two versions. → `tests/load/one_version.rs`
 
 mod blocks;
-pub mod fault;
 mod files;
 mod group;
+mod immediate;
 mod mixed;
 mod near;
 mod open;
@@ -30,19 +29,18 @@ mod transfer;
 pub mod uring;
 
 pub use blocks::MAX_REMOTE_THREADS;
-pub use files::Files;
-pub use files::MAX_RESTARTS;
+pub use files::{Files, MAX_RESTARTS};
 pub use group::{GroupWaker, GroupedReader, ListeningReader, ReaderGroup};
-pub use open::open_with_neighbours;
-pub use open::{DataSource, open, open_source};
+pub(crate) use immediate::ImmediateReader;
+pub use open::{DataSource, open, open_source, open_with_neighbours};
 pub use own_thread::OwnThread;
 pub use pfs::{ParallelFsModel, ParallelFsRates, PfsStats};
-pub use probe::probe;
-pub use probe::{PathReport, ProbeReport};
+pub use probe::{PathReport, ProbeReport, probe};
 pub use read_blocking::read_blocking;
 pub use resident::InMemoryDataset;
 pub use throttled::DelayedReader;
 
+use base::counting::counters;
 use base::error::{Error, Result};
 use base::names::named;
 use base::parts::{SummarizedBytes, WantedBytes};
@@ -214,54 +212,25 @@ impl AsRef<[u8]> for Filled {
 
 const PARTS_ALONE: &str = "the whole sample is needed, but only parts of it were read";
 
-/// Counters since the reader was made.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ReadStats {
+counters! {
+    /// Counters since the reader was made.
+    ReadStats,
+    /// The counters of a reader whose threads count.
+    pub(in crate::io) ReadCounters:
     /// The bytes that arrived.
-    pub bytes: u64,
+    bytes,
     /// The bytes of samples that were not read, because only parts of the samples were wanted.
-    pub skipped: u64,
+    skipped,
     /// The number of reads submitted to the system, including resubmitted short reads.
-    pub reads: u64,
+    reads,
     /// The number of files opened.
-    pub opens: u64,
+    opens,
     /// The number of requests to servers: first, repeated and hedged ones. Each of them also counts as a read.
-    pub requests: u64,
+    requests,
     /// The number of requests repeated after a failure.
-    pub retries: u64,
+    retries,
     /// The number of hedged requests: second requests that were sent while a slow first one was still open.
-    pub hedges: u64,
-}
-
-impl std::ops::Add for ReadStats {
-    type Output = Self;
-
-    fn add(self, more: Self) -> Self {
-        Self {
-            bytes: self.bytes + more.bytes,
-            skipped: self.skipped + more.skipped,
-            reads: self.reads + more.reads,
-            opens: self.opens + more.opens,
-            requests: self.requests + more.requests,
-            retries: self.retries + more.retries,
-            hedges: self.hedges + more.hedges,
-        }
-    }
-}
-
-impl ReadStats {
-    /// Returns the increase of each counter since `before`.
-    pub fn since(self, before: Self) -> Self {
-        Self {
-            bytes: self.bytes - before.bytes,
-            skipped: self.skipped - before.skipped,
-            reads: self.reads - before.reads,
-            opens: self.opens - before.opens,
-            requests: self.requests - before.requests,
-            retries: self.retries - before.retries,
-            hedges: self.hedges - before.hedges,
-        }
-    }
+    hedges,
 }
 
 /// A reader with many reads in flight. One thread calls it.

@@ -233,11 +233,6 @@ struct Program {
 
 impl Program {
     const PATH: &str = "/proc/self/exe";
-
-    fn new() -> std::io::Result<Self> {
-        let found = std::fs::metadata(Self::PATH)?;
-        Ok(Self { stamp: Stamp::of(&found) })
-    }
 }
 
 impl Files for Program {
@@ -251,7 +246,8 @@ impl Files for Program {
 
 /// Tests io_uring by reading the running program, for use without a dataset.
 pub(super) fn test_on_program() -> Result<(), String> {
-    let program = Program::new().map_err(|error| error.to_string())?;
+    let found = std::fs::metadata(Program::PATH).map_err(|error| error.to_string())?;
+    let program = Program { stamp: Stamp::of(&found) };
     let extent = Extent { file: FileId(0), offset: 5, length: 5000 };
     let expected = read_blocking(&program, extent).map_err(|error| error.to_string())?;
     compare(Arc::new(program), extent, &expected, &UringOptions::default())

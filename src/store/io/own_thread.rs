@@ -7,10 +7,10 @@
 
 use super::{Completion, DROP_LIMIT, ListeningReader, ReadRequest, ReadStats, Reader, Waker};
 use base::error::{Error, Result};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use base::locks::lock;
+use base::threads::{BackgroundThread, caught};
+use crossbeam_channel::{Sender, bounded};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A reader driven by its own thread.
@@ -21,8 +21,7 @@ pub struct OwnThread {
     depth: usize,
     in_flight: usize,
     description: String,
-    alive: Receiver<()>,
-    thread: Option<JoinHandle<()>>,
+    thread: BackgroundThread,
 }
 
 struct ThreadShared {
@@ -81,22 +80,16 @@ impl OwnThread {
             answered: Condvar::new(),
             on_ready,
         });
-        let (living, alive) = bounded::<()>(0);
         let (opened, opening) = bounded(1);
         let work = {
             let shared = shared.clone();
-            move || {
-                let _living = living;
-                shared.run(open, &opened);
-            }
+            move || shared.run(open, &opened)
         };
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|error| {
-            Error::Unavailable(format!("cannot start the thread {name} of a reader: {error}"))
-        })?;
-        let gone = || shared.why_ended(&mut shared.lock());
+        let thread = BackgroundThread::start(name, &format!("the thread {name} of a reader"), work)?;
+        let gone = || shared.why_ended(&mut lock(&shared.state));
         let OpenedReader { depth, waker, description } = opening.recv().unwrap_or_else(|_| Err(gone()))?;
         let (queued, in_flight) = (Vec::new(), 0);
-        Ok(Self { shared, inner: waker, queued, depth, in_flight, description, alive, thread: Some(thread) })
+        Ok(Self { shared, inner: waker, queued, depth, in_flight, description, thread })
     }
 
     /// Passes submitted requests to the reader's thread. All methods that wait do this, too.
@@ -105,7 +98,7 @@ impl OwnThread {
             return;
         }
         let activity = {
-            let mut state = self.shared.lock();
+            let mut state = lock(&self.shared.state);
             state.requests.append(&mut self.queued);
             std::mem::replace(&mut state.activity, ReaderActivity::Working)
         };
@@ -123,7 +116,7 @@ impl OwnThread {
         }
         self.flush();
         let shared = self.shared.clone();
-        let mut state = shared.lock();
+        let mut state = lock(&shared.state);
         while state.answers.is_empty() && !state.woken && !state.ended {
             state.asleep = true;
             state = match limit.map(|limit| limit.saturating_duration_since(Instant::now())) {
@@ -182,7 +175,7 @@ impl Reader for OwnThread {
     fn waker(&self) -> Waker {
         let shared = self.shared.clone();
         Waker(Arc::new(move || {
-            let mut state = shared.lock();
+            let mut state = lock(&shared.state);
             state.woken = true;
             if state.asleep {
                 shared.answered.notify_one();
@@ -191,7 +184,7 @@ impl Reader for OwnThread {
     }
 
     fn stats(&self) -> ReadStats {
-        self.shared.lock().stats
+        lock(&self.shared.state).stats
     }
 
     fn describe(&self) -> String {
@@ -202,7 +195,7 @@ impl Reader for OwnThread {
 impl ListeningReader for OwnThread {
     fn listen(&mut self) -> bool {
         self.flush();
-        let mut state = self.shared.lock();
+        let mut state = lock(&self.shared.state);
         state.listening = self.in_flight > 0 && state.answers.is_empty() && !state.ended && !state.woken;
         state.listening
     }
@@ -210,7 +203,7 @@ impl ListeningReader for OwnThread {
     fn take(&mut self, out: &mut Vec<Completion>) -> Result<()> {
         self.flush();
         let shared = self.shared.clone();
-        self.take_answers(&mut shared.lock(), out)
+        self.take_answers(&mut lock(&shared.state), out)
     }
 }
 
@@ -218,23 +211,17 @@ impl Drop for OwnThread {
     /// Waits up to [`DROP_LIMIT`] until the wrapped reader is dropped. A thread that blocks for longer is detached.
     fn drop(&mut self) {
         {
-            let mut state = self.shared.lock();
+            let mut state = lock(&self.shared.state);
             state.closed = true;
             state.requests.clear();
         }
         self.shared.requested.notify_one();
         (self.inner.0)();
-        if let Err(RecvTimeoutError::Disconnected) = self.alive.recv_timeout(2 * DROP_LIMIT) {
-            let _ = self.thread.take().map(JoinHandle::join);
-        }
+        self.thread.end(2 * DROP_LIMIT);
     }
 }
 
 impl ThreadShared {
-    fn lock(&self) -> MutexGuard<'_, ReaderState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Runs the reader's thread. Even if the thread panics, it sets `ended`, so that no caller waits for ever.
     fn run(&self, open: impl FnOnce() -> Result<Box<dyn Reader>>, opened: &Sender<Result<OpenedReader>>) {
         let drive = || {
@@ -244,9 +231,8 @@ impl ThreadShared {
             let _ = opened.send(Ok(known));
             self.drive(reader)
         };
-        let outcome = catch_unwind(AssertUnwindSafe(drive))
-            .unwrap_or_else(|panic| Err(Error::panicked("reading", &*panic)));
-        let mut state = self.lock();
+        let outcome = caught("reading", drive);
+        let mut state = lock(&self.state);
         state.failed = outcome.err();
         state.ended = true;
         self.announce(state);
@@ -259,7 +245,7 @@ impl ThreadShared {
                 reader.submit(request);
             }
             reader.wait(&mut answers)?;
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             state.activity = ReaderActivity::Working;
             state.stats = reader.stats();
             if !state.closed && !answers.is_empty() {
@@ -273,7 +259,7 @@ impl ThreadShared {
     /// Takes the available requests. Sleeps while there are none and nothing is in flight. Returns `false` if the
     /// reader is closed.
     fn next_requests(&self, in_flight: usize, requests: &mut Vec<ReadRequest>) -> bool {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         while !state.closed && state.requests.is_empty() && in_flight == 0 {
             state.activity = ReaderActivity::Idle;
             state = self.requested.wait(state).unwrap_or_else(PoisonError::into_inner);

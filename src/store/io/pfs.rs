@@ -4,10 +4,11 @@
 //! It is pure arithmetic over a clock. [`super::DelayedReader`] delays readers by it.
 
 use super::ReadStats;
+use base::locks::lock;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// The latencies, rates and limits of a parallel file system.
@@ -79,18 +80,14 @@ impl ParallelFsModel {
     }
 
     fn serve(&self, opens: bool, bytes: Option<u64>) -> Instant {
-        let mut queues = self.queues();
+        let mut queues = lock(&self.queues);
         let now = self.start.elapsed().as_secs_f64();
         self.start + Duration::from_secs_f64(queues.serve(&self.rates, now, opens, bytes))
     }
 
     /// Returns the counters so far. A request counts when it is made.
     pub fn stats(&self) -> PfsStats {
-        self.queues().stats
-    }
-
-    fn queues(&self) -> MutexGuard<'_, Queues> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queues).stats
     }
 }
 

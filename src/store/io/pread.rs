@@ -4,14 +4,15 @@ use super::files::{
     Files, MAX_RESTARTS, OpenMode, OpenPolicy, OpenShard, OpenShards, ReadAttempt, ReadFailure, open_file,
 };
 use super::transfer::{ShortReads, Transfer, TransferProgress};
-use super::{Completion, DROP_LIMIT, ReadRequest, ReadStats, Reader, Waker};
+use super::{Completion, DROP_LIMIT, ReadCounters, ReadRequest, ReadStats, Reader, Waker};
+use base::counting::count;
 use base::error::{Error, Result};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use data::dataset::Stamp;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -51,10 +52,7 @@ struct PreadShared {
     policy: OpenPolicy,
     shards: Mutex<OpenShards>,
     woken: AtomicBool,
-    bytes: AtomicU64,
-    skipped: AtomicU64,
-    reads: AtomicU64,
-    opens: AtomicU64,
+    counters: ReadCounters,
     longest_gap: usize,
 }
 
@@ -86,10 +84,7 @@ impl PreadReader {
             policy: OpenPolicy::new(options.direct, options.direct_is_required),
             shards: Mutex::new(OpenShards::new()),
             woken: AtomicBool::new(false),
-            bytes: AtomicU64::new(0),
-            skipped: AtomicU64::new(0),
-            reads: AtomicU64::new(0),
-            opens: AtomicU64::new(0),
+            counters: ReadCounters::default(),
             longest_gap: options.longest_gap,
         });
         let (jobs, waiting) = unbounded::<ReadRequest>();
@@ -191,13 +186,7 @@ impl Reader for PreadReader {
     }
 
     fn stats(&self) -> ReadStats {
-        ReadStats {
-            bytes: self.shared.bytes.load(Ordering::Relaxed),
-            skipped: self.shared.skipped.load(Ordering::Relaxed),
-            reads: self.shared.reads.load(Ordering::Relaxed),
-            opens: self.shared.opens.load(Ordering::Relaxed),
-            ..ReadStats::default()
-        }
+        self.shared.counters.read()
     }
 
     fn describe(&self) -> String {
@@ -252,7 +241,7 @@ impl PreadShared {
             match attempt {
                 Ok(used) => {
                     self.policy.worked(used);
-                    self.skipped.fetch_add(transfer.skipped(), Ordering::Relaxed);
+                    count(&self.counters.skipped, transfer.skipped());
                     return transfer.finish(|| path);
                 }
                 Err(ReadFailure::VersionChanged(difference)) if restarts < MAX_RESTARTS => {
@@ -289,7 +278,7 @@ impl PreadShared {
                 Some(shard) if shard.serves(mode) => shard.clone(),
                 _ => {
                     let shard = Arc::new(OpenShard::open(path, stamp, mode)?);
-                    self.opens.fetch_add(1, Ordering::Relaxed);
+                    count(&self.counters.opens, 1);
                     place.insert(shard).clone()
                 }
             }
@@ -311,7 +300,7 @@ impl PreadShared {
     ) -> Result<OpenMode, ReadFailure> {
         let fd = open_file(path, mode)?;
         let attempt = ReadAttempt::of_open(&fd, former);
-        self.opens.fetch_add(1, Ordering::Relaxed);
+        count(&self.counters.opens, 1);
         let used = self.fill(transfer, fd.as_fd(), mode, short)?;
         attempt.check_open(&fd)?;
         Ok(used)
@@ -328,10 +317,10 @@ impl PreadShared {
         loop {
             for chunk in transfer.chunks(short.as_deref_mut()).into_iter().flatten() {
                 let place = &mut transfer.slot.bytes_mut()[chunk.at..chunk.at + chunk.length];
-                self.reads.fetch_add(1, Ordering::Relaxed);
+                count(&self.counters.reads, 1);
                 let arrived = rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut *place, chunk.offset))
                     .map_err(ReadFailure::Read)?;
-                self.bytes.fetch_add(arrived as u64, Ordering::Relaxed);
+                count(&self.counters.bytes, arrived as u64);
                 if transfer.advance(chunk, arrived) != TransferProgress::More {
                     return Ok(mode);
                 }

@@ -1,9 +1,10 @@
 //! A dataset in memory, and a reader that copies from it. Its speed is the upper bound for any storage.
 
 use super::storage::memory_limit;
-use super::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker, read_blocking};
+use super::{ImmediateReader, read_blocking};
 use base::error::{Error, Result};
-use data::dataset::DatasetIndex;
+use base::slot::Slot;
+use data::dataset::{DatasetIndex, Extent};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -61,13 +62,20 @@ impl InMemoryDataset {
     }
 
     /// Makes a reader of these samples with up to `depth` requests in flight.
-    pub fn reader(self: &Arc<Self>, depth: usize) -> InMemoryReader {
-        InMemoryReader {
-            files: self.clone(),
-            depth: depth.max(1),
-            done: Vec::new(),
-            stats: ReadStats::default(),
-        }
+    pub fn reader(self: &Arc<Self>, depth: usize) -> ImmediateReader {
+        let samples = self.clone();
+        ImmediateReader::new(depth.max(1), "from memory", move |extent, slot| samples.copy(extent, slot))
+    }
+
+    fn copy(&self, extent: Extent, slot: &mut Slot) -> Result<usize> {
+        let sample = self.index.sample_of(extent);
+        let Some(bytes) = sample.and_then(|sample| self.files.get(&sample)) else {
+            let path = self.index.path(extent.file);
+            let message = format!("has no sample at {}+{} in memory", extent.offset, extent.length);
+            return Err(Error::dataset(path, message));
+        };
+        slot.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        Ok(bytes.len())
     }
 }
 
@@ -82,61 +90,4 @@ fn load_part(
         Ok((sample, bytes.into_boxed_slice()))
     };
     samples.map(load).collect()
-}
-
-/// A reader that copies samples from memory. A request is complete as soon as it is submitted.
-pub struct InMemoryReader {
-    files: Arc<InMemoryDataset>,
-    depth: usize,
-    done: Vec<Completion>,
-    stats: ReadStats,
-}
-
-impl InMemoryReader {
-    fn copy(&self, request: ReadRequest) -> Completion {
-        let ReadRequest { token, extent, mut slot, .. } = request;
-        let sample = self.files.index.sample_of(extent);
-        let Some(bytes) = sample.and_then(|sample| self.files.files.get(&sample)) else {
-            let path = self.files.index.path(extent.file);
-            let message = format!("has no sample at {}+{} in memory", extent.offset, extent.length);
-            return Completion::failed(token, Error::dataset(path, message), slot);
-        };
-        slot.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
-        Completion::arrived(token, Filled::new(slot, 0..bytes.len()))
-    }
-}
-
-impl Reader for InMemoryReader {
-    fn room(&self) -> usize {
-        self.depth - self.done.len()
-    }
-
-    fn in_flight(&self) -> usize {
-        self.done.len()
-    }
-
-    fn submit(&mut self, request: ReadRequest) {
-        let done = self.copy(request);
-        self.stats.reads += 1;
-        self.stats.bytes += done.result.as_ref().map_or(0, |bytes| bytes.len() as u64);
-        self.done.push(done);
-    }
-
-    fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
-        out.append(&mut self.done);
-        Ok(())
-    }
-
-    fn waker(&self) -> Waker {
-        // The reader never sleeps, so there is nothing to wake.
-        Waker(Arc::new(|| {}))
-    }
-
-    fn stats(&self) -> ReadStats {
-        self.stats
-    }
-
-    fn describe(&self) -> String {
-        "from memory".into()
-    }
 }

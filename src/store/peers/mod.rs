@@ -1,8 +1,8 @@
 //! Serves the samples in this node's cache to the job's other nodes, and reads samples from their caches.
 //!
 //! All nodes compute the same owner node of each sample in `tier/placement.rs`; this module only transfers bytes. A
-//! [`Server`] answers from a [`ServedCache`], which the cache implements. [`HttpTransfer`] sends the requests, as one
-//! implementation of [`PeerTransfer`]. The server and the client each have their own thread with an asynchronous
+//! [`Server`] answers from a [`ServedCache`], which the cache implements. [`HttpTransfer`] sends the
+//! requests. The server and the client each have their own thread with an asynchronous
 //! runtime.
 //!
 //! A read is answered exactly once, by its deadline at the latest. If a peer does not give the sample, for any
@@ -15,7 +15,6 @@
 
 mod bound;
 mod client;
-mod counters;
 mod open_files;
 mod probe;
 mod served_cache;
@@ -26,7 +25,7 @@ mod wire;
 pub use bytes::Bytes;
 pub use client::{
     BreakerLimits, BreakerState, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerCopy, PeerCounts,
-    PeerPusher, PeerRead, PeerStats, PeerTransfer,
+    PeerPusher, PeerRead, PeerStats,
 };
 pub use data::http::{CertificatePin, DeadlineLimits, TlsIdentity, Token};
 pub use open_files::allow_open_files;

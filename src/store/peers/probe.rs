@@ -1,9 +1,7 @@
 //! Measures how fast other nodes send samples. The samples are synthetic and in memory. The client is the same as in
 //! training.
 
-use super::client::{
-    BreakerLimits, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerRead, PeerTransfer,
-};
+use super::client::{BreakerLimits, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerRead};
 use super::served_cache::{Accepted, CopyBytes, Found, ServedCache};
 use super::wire::SharedDataset;
 use crate::io::Waker;
@@ -13,8 +11,7 @@ use base::slot::SlotPool;
 use base::trace::Histogram;
 use bytes::Bytes;
 use data::dataset::{FileVersion, Fingerprint};
-use data::http::DeadlineLimits;
-use data::http::Token;
+use data::http::{DeadlineLimits, Token};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

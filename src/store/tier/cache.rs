@@ -8,32 +8,31 @@ mod forms;
 mod keep;
 mod open;
 
-use super::convert::{Converter, FormChoice};
+use super::convert::{Converter, FormChoice, FormatDecision};
 use super::copies::{CacheTier, CopyFault, LocalTier, Location, Publish};
 use super::fill::{Fill, FillChoice};
 use super::peers::{PeerNetwork, PeersOptions, ServedTiers, SharedJob};
 use super::reader::TieredReader;
 use super::stage::Stager;
 use super::stats::{CacheStats, SourceCounters, UseCounters};
-use super::store::Verify;
+use super::store::{UnitLock, Verify};
 use crate::io::{Direct, IoChoice, Reader};
 use crate::peers::{PeerStats, ServerStats};
 use base::error::{Error, Result};
+use base::locks::lock;
 use base::slot::SlotPool;
 use base::tier_name::TierName;
 use base::trace::Trace;
 use data::dataset::{DatasetIndex, Extent, FileId};
 use data::schedule::{Order, SampleOwners, Schedule};
-use epoch_plan::{EpochPlans, EpochRules};
-use forms::CacheFormats;
+use epoch_plan::{EpochPlan, EpochRules};
 pub use forms::NoForms;
 pub(super) use keep::{SampleOrigin, TierPlace};
 use open::OpenedTiers;
 pub use open::TierOptions;
-use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// The settings of a cache.
 #[derive(Debug, Clone)]
@@ -84,29 +83,33 @@ pub enum SourceUse {
 
 /// A pipeline's cache: tiers that keep copies of samples.
 pub struct Cache {
-    index: Arc<DatasetIndex>,
-    options: CacheOptions,
-    trace: Trace,
+    pub(super) index: Arc<DatasetIndex>,
+    pub(super) options: CacheOptions,
+    pub(super) trace: Trace,
     tiers: Vec<KeptTier>,
     network: Option<Arc<PeerNetwork>>,
-    plans: Mutex<EpochPlans>,
+    /// The plan of each tier; `None` for a tier that keeps samples in the order of their first use until it is full.
+    plans: Mutex<Vec<Option<EpochPlan>>>,
     rules: EpochRules,
     /// How the cache is filled, and the reason as a text. Set when the source has been opened.
     fill: OnceLock<(Fill, String)>,
     staging: Mutex<StagingState>,
-    forms: CacheFormats,
+    /// The decision for each tier about the storage format of its copies.
+    format_decisions: Mutex<Vec<FormatDecision>>,
     /// A bit for each sample: whether a tier has taken the sample in this epoch, even if no reader can locate it yet.
     taken: Vec<AtomicU64>,
-    demand_waits: AtomicBool,
-    own_reads_wait: Arc<AtomicBool>,
+    pub(super) demand_waits: AtomicBool,
+    /// Whether the pipeline waits for reads from this node's own tiers. The node's server then serves peers more
+    /// slowly.
+    pub(super) own_reads_wait: Arc<AtomicBool>,
     /// Whether no tier has space for more staging in this epoch.
     full: AtomicBool,
     /// Whether some sample did not fit into a tier in this epoch.
     lacks_room: AtomicBool,
-    counted: SourceCounters,
+    pub(super) counted: SourceCounters,
     last_error: Mutex<Option<String>>,
     /// The files that this process has locked: it keeps all samples of these files' compressed blocks.
-    block_locks: Mutex<HashMap<FileId, Vec<Box<dyn Any + Send>>>>,
+    block_locks: Mutex<HashMap<FileId, Vec<UnitLock>>>,
     /// The id of the process that opened the cache. A forked child does not have the cache's threads.
     process: u32,
 }
@@ -168,7 +171,7 @@ impl Cache {
             rules: EpochRules::default(),
             fill: OnceLock::new(),
             staging: Mutex::default(),
-            forms: CacheFormats::default(),
+            format_decisions: Mutex::default(),
             taken,
             demand_waits: AtomicBool::default(),
             own_reads_wait,
@@ -203,15 +206,14 @@ impl Cache {
         let reader = TieredReader::new(self.clone(), source, slots)?;
         self.listen_for_blocks();
         self.choose_fill(&open);
-        let failed = |e| Error::Unavailable(format!("cannot start a thread of the cache: {e}"));
-        let converter = self.start_converter().map_err(failed)?;
-        let mut staging = self.staging();
+        let converter = self.start_converter()?;
+        let mut staging = lock(&self.staging);
         if staging.closed {
             return Err(Error::Unavailable("the pipeline was dropped while its storage was opened".into()));
         }
         staging.converter = converter;
         if self.fill.get().is_some_and(|(fill, _)| *fill == Fill::Ahead) {
-            let stager = Stager::start(self.clone(), open).map_err(failed)?;
+            let stager = Stager::start(self.clone(), open)?;
             // The epoch has begun before its reader is opened, so tell the new stager about it.
             if let Some((schedule, first_step)) = &staging.epoch {
                 stager.begin(schedule.clone(), *first_step);
@@ -248,7 +250,7 @@ impl Cache {
         nodes.for_each(|nodes| nodes.begin(schedule, first_step));
         // Only tiers that are filled ahead need staging. Other tiers keep samples as they are read.
         let keeps_first = (0..self.tiers.len()).any(|place| self.fills_ahead(place));
-        let mut staging = self.staging();
+        let mut staging = lock(&self.staging);
         if let Some(converter) = &staging.converter {
             converter.begin();
         }
@@ -288,20 +290,20 @@ impl Cache {
 
     /// Returns the latest error despite which training continued.
     pub fn last_error(&self) -> Option<String> {
-        let own = self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let own = lock(&self.last_error).clone();
         own.or_else(|| self.local_tiers().find_map(|(_, local)| local.counters().last_error()))
     }
 
     /// Clears the error that [`Cache::last_error`] returns, at the begin of an epoch.
     pub fn forget_error(&self) {
-        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&self.last_error) = None;
         self.local_tiers().for_each(|(_, local)| local.counters().forget_error());
     }
 
     /// Returns the counters since the cache was opened, and the present values of the gauges.
     pub fn stats(&self) -> CacheStats {
         let tiers = self.tiers.iter().map(|kept| (kept.tier.name(), kept.used.with(&*kept.tier)));
-        CacheStats { source: self.counted.stats(), tiers: tiers.collect() }
+        CacheStats { source: self.counted.read(), tiers: tiers.collect() }
     }
 
     /// Returns the statistics of the requests to each of the job's nodes since the cache was opened, by node name.
@@ -322,10 +324,6 @@ impl Cache {
         Some(self.network.as_ref()?.server.as_ref()?.stats())
     }
 
-    fn plans(&self) -> MutexGuard<'_, EpochPlans> {
-        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns whether a tier keeps samples in the order of their first use until it is full. Otherwise it decides by
     /// their next use.
     fn keeps_first(&self, place: TierPlace) -> bool {
@@ -336,14 +334,6 @@ impl Cache {
     /// cache's locks for ever.
     pub fn is_ours(&self) -> bool {
         self.process == std::process::id()
-    }
-
-    pub(super) fn index(&self) -> &Arc<DatasetIndex> {
-        &self.index
-    }
-
-    pub(super) fn trace(&self) -> &Trace {
-        &self.trace
     }
 
     pub(super) fn tiers(&self) -> impl ExactSizeIterator<Item = &dyn CacheTier> {
@@ -376,20 +366,12 @@ impl Cache {
         }
     }
 
-    pub(super) fn verify(&self) -> Verify {
-        self.options.verify
-    }
-
     /// Marks all copies as unverified, as at the start of a run. Used when another loader attaches to a running
     /// pipeline.
     pub fn mark_unverified(&self) {
-        if self.verify() != Verify::Never {
+        if self.options.verify != Verify::Never {
             self.local_tiers().for_each(|(_, local)| local.mark_unverified());
         }
-    }
-
-    pub(super) fn count_stats(&self, files: u64) {
-        self.counted.looks.fetch_add(files, Relaxed);
     }
 
     /// Handles a copy whose bytes differ from the sample's bytes in the source, although the source file has the same
@@ -423,20 +405,6 @@ impl Cache {
         }
     }
 
-    /// Records whether the pipeline waits for reads from this node's own tiers. The node's server then serves peers
-    /// more slowly.
-    pub(super) fn note_own_reads(&self, wait: bool) {
-        self.own_reads_wait.store(wait, Relaxed);
-    }
-
-    pub(super) fn note_demand(&self, waits: bool) {
-        self.demand_waits.store(waits, Relaxed);
-    }
-
-    pub(super) fn demand_waits(&self) -> bool {
-        self.demand_waits.load(Relaxed)
-    }
-
     /// Ends the cache's threads. Dropping the cache would not end them, because they hold references to it.
     pub fn close(&self) {
         // In a forked child, the threads belong to the parent process.
@@ -444,7 +412,7 @@ impl Cache {
             return;
         }
         self.release_blocks();
-        let mut staging = self.staging();
+        let mut staging = lock(&self.staging);
         staging.closed = true;
         let threads = (staging.stager.take(), staging.converter.take());
         // The threads may be waiting for this lock.
@@ -453,10 +421,6 @@ impl Cache {
     }
 
     pub(super) fn note_error(&self, error: Error) {
-        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
-    }
-
-    fn staging(&self) -> MutexGuard<'_, StagingState> {
-        self.staging.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.last_error) = Some(error.to_string());
     }
 }

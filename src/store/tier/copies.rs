@@ -6,16 +6,15 @@
 
 use super::convert::{Conversion, ConversionResult};
 use super::counters::{CopyCounters, CopyStats};
+use super::peers::OtherNodes;
+use super::store::Store;
 use crate::io::{ListeningReader, Reader, Waker};
-use crate::peers::{CopyBytes, PeerStats};
+use crate::peers::CopyBytes;
 use base::crc::checksum;
 use base::error::Result;
-use base::parts::RawHeaderSummary;
 use base::slot::SlotPool;
 use base::tier_name::TierName;
-use data::dataset::{Extent, FileId, FileVersion};
-use data::schedule::Schedule;
-use std::any::Any;
+use data::dataset::{Extent, FileVersion};
 use std::collections::BTreeMap;
 
 /// The location of a sample's copy.
@@ -106,12 +105,12 @@ pub(super) trait CacheTier: Send + Sync {
 pub(super) struct TierParts<'a> {
     /// Keeps copies on this node. Without `shared`, the copies belong to this process alone.
     pub local: Option<&'a dyn LocalTier>,
-    /// Is shared by all ranks of the node, and keeps its copies for the next run.
-    pub shared: Option<&'a dyn SharedTier>,
+    /// The store that all ranks of the node share, and whose copies the next run finds.
+    pub shared: Option<&'a Store>,
     /// Can convert copies to another storage format.
     pub convertible: Option<&'a dyn ConvertibleTier>,
-    /// Represents the caches of the job's other nodes.
-    pub nodes: Option<&'a dyn NodesTier>,
+    /// The caches of the job's other nodes.
+    pub nodes: Option<&'a OtherNodes>,
 }
 
 impl TierParts<'_> {
@@ -164,23 +163,6 @@ pub(super) trait LocalTier: Send + Sync {
     fn counters(&self) -> &CopyCounters;
 }
 
-/// A tier that all ranks of a node share, and whose copies the next run finds.
-pub(super) trait SharedTier: Send + Sync {
-    /// Locks a staging unit (the shard with this number) of this dataset; `None` if another process has locked it.
-    /// Dropping the returned value, or the end of the process, releases the lock.
-    fn lock_unit(&self, unit: u64) -> Option<Box<dyn Any + Send>>;
-
-    /// Returns the maximum number of bytes that the tier has taken but that are not yet readable.
-    fn unpublished(&self) -> u64;
-
-    /// Removes a segment of an earlier run, because other nodes own its samples now.
-    fn forget(&self, file: FileId);
-
-    /// Returns the summary of the header of a packed copy at `location`, if it is known and the tier's reader may read
-    /// only parts of the copy.
-    fn header_summary(&self, sample: u64, location: &Location) -> Option<RawHeaderSummary>;
-}
-
 pub(super) trait ConvertibleTier: Send + Sync {
     /// Converts the copies of one segment, which takes a while.
     fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult;
@@ -188,18 +170,6 @@ pub(super) trait ConvertibleTier: Send + Sync {
     /// If `wanted`, reserves space for the conversion of a segment; otherwise releases that space. Returns whether the
     /// tier is large enough for the reservation.
     fn reserve_for_conversion(&self, wanted: bool) -> bool;
-}
-
-/// A tier that represents the caches of the job's other nodes.
-pub(super) trait NodesTier: Send + Sync {
-    /// Returns whether another node owns the sample, so that no tier of this node must keep it.
-    fn is_responsible_for(&self, sample: u64) -> bool;
-
-    fn wants(&self, sample: u64) -> bool;
-
-    fn begin(&self, schedule: &Schedule, first_step: u64);
-
-    fn peers(&self) -> Vec<(String, PeerStats)>;
 }
 
 /// Opens a reader that another thread drives. The argument is called when the first completion arrives while the reader

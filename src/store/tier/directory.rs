@@ -7,13 +7,14 @@ use super::store::Store;
 use crate::io::{DataSource, Direct, Files, IoChoice, open_source, read_blocking};
 use crate::peers::CopyBytes;
 use base::error::{Error, Result};
+use base::locks::lock;
 use base::slot::SlotPool;
 use base::tier_name::TierName;
 use data::dataset::{Extent, FileId, FileVersion};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 pub(super) struct Directory {
     pub(super) name: TierName,
@@ -44,7 +45,7 @@ struct ServedTable {
 impl ServedFiles {
     /// Returns the open file of a segment. If too many files are open, closes the least recently used one.
     fn open(&self, files: &dyn Files, file: FileId) -> Result<Arc<File>> {
-        let ServedTable { open, uses } = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ServedTable { open, uses } = &mut *lock(&self.0);
         *uses += 1;
         if let Some((file, last)) = open.get_mut(&file) {
             *last = *uses;

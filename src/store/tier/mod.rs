@@ -23,7 +23,6 @@
 //! that cannot be written in time is not kept. Both are counted. Only threads that decompress blocks wait for the
 //! store, briefly. → `tests/load/tiers.rs`
 
-mod background_thread;
 mod cache;
 mod catalog;
 mod convert;
@@ -45,17 +44,15 @@ mod stage;
 mod stats;
 pub mod store;
 
-pub use cache::{Cache, OpenSource, SourceUse};
-pub use cache::{CacheOptions, NoForms, TierOptions};
-pub use convert::FormChoice;
-pub use convert::{ThrottledPeriods, form_of_record, most_bytes};
-pub use fill::Fill;
-pub use fill::FillChoice;
-pub use peers::{PeersOptions, RankMeeting, RanksMet};
-pub use peers::{RankPlace, SharedJob, gather, node_names};
-pub use rates::Machine;
-pub use rates::TierRates;
+pub use cache::{Cache, CacheOptions, NoForms, OpenSource, SourceUse, TierOptions};
+pub use convert::{FormChoice, ThrottledPeriods, form_of_record, most_bytes};
+pub use fill::{Fill, FillChoice};
+pub use peers::{PeersOptions, RankMeeting, RankPlace, RanksMet, SharedJob, gather, node_names};
+pub use rates::{Machine, TierRates};
 pub use stats::{CacheStats, TierStats};
 pub use store::Verify;
 
 pub use base::tier_name::TierName;
+
+/// The maximum wait for a thread of the cache to end: a little longer than dropping a reader takes.
+const END_LIMIT: std::time::Duration = std::time::Duration::from_secs(1);

@@ -6,6 +6,7 @@ use super::reader::fault;
 use super::revalidate::version_now;
 use super::route::{Route, RouteLookup};
 use crate::io::read_blocking;
+use base::counting::count;
 use base::error::Result;
 use base::tier_name::TierName;
 use pixels::decode::{FileRestorer, storage_format_of};
@@ -20,12 +21,12 @@ impl Cache {
     /// # Panics
     /// Panics if the dataset has no such sample.
     pub fn read_blocking(&self, sample: u64) -> Result<(Vec<u8>, TierName)> {
-        let index = self.index();
+        let index = &self.index;
         let extent = index.extent(sample);
         let found = |lookup| match lookup {
             RouteLookup::Found(route) => route,
             RouteLookup::NeedsVersion(copy) => {
-                self.count_stats(1);
+                count(&self.counted.looks, 1);
                 self.route(sample, version_now(index, extent.file), copy)
             }
         };

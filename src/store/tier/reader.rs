@@ -17,6 +17,7 @@ use crate::io::{
     Completion, Filled, GroupWaker, GroupedReader, OwnThread, ReadRequest, ReadStats, Reader, ReaderGroup,
     Waker,
 };
+use base::counting::count;
 use base::error::{Error, Result};
 use base::parts::{SummarizedBytes, WantedBytes};
 use base::slot::{OVERHEAD, Slot, SlotPool};
@@ -24,6 +25,7 @@ use data::dataset::Extent;
 use pixels::decode::packed::PackedHeaderSummary;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 #[cfg(test)]
 mod tests;
@@ -115,7 +117,7 @@ impl TieredReader {
         let source = GroupedReader::Listening(Box::new(source));
         let readers = ReaderGroup::new(std::iter::once(source).chain(copies).collect(), group_waker);
         let depth = readers.get(SOURCE).room();
-        let revalidation = Revalidation::new(cache.index(), depth, readers.waker())?;
+        let revalidation = Revalidation::new(&cache.index, depth, readers.waker())?;
         let (pending, arrived, versions) = (HashMap::new(), Vec::new(), Vec::new());
         Ok(Self { cache, readers, revalidation, pending, arrived, versions })
     }
@@ -325,7 +327,7 @@ impl Reader for TieredReader {
     }
 
     fn submit(&mut self, request: ReadRequest) {
-        let Some(sample) = self.cache.index().sample_of(request.extent) else {
+        let Some(sample) = self.cache.index.sample_of(request.extent) else {
             // An extent that is not a sample has no copies.
             return self.readers.submit(SOURCE, ReadRequest { parts: None, ..request });
         };
@@ -341,8 +343,8 @@ impl Reader for TieredReader {
         self.resume_after_version();
         // While there is room for more reads, the pipeline does not wait for the reads in flight.
         let full = self.room() == 0;
-        self.cache.note_demand(full && self.readers.get(SOURCE).in_flight() > 0);
-        self.cache.note_own_reads(full && self.own_copies_in_flight());
+        self.cache.demand_waits.store(full && self.readers.get(SOURCE).in_flight() > 0, Relaxed);
+        self.cache.own_reads_wait.store(full && self.own_copies_in_flight(), Relaxed);
         loop {
             let waited_for = self.in_flight();
             self.wait_once()?;
@@ -353,9 +355,9 @@ impl Reader for TieredReader {
             // copy arrived, wait again: its sample is now read from the source, and the caller takes a return without
             // completions to mean that a waker was called.
             if out.len() > before || nothing_came || waited_for == 0 {
-                self.cache.note_demand(false);
-                self.cache.note_own_reads(false);
-                self.cache.count_stats(self.revalidation.take_count());
+                self.cache.demand_waits.store(false, Relaxed);
+                self.cache.own_reads_wait.store(false, Relaxed);
+                count(&self.cache.counted.looks, self.revalidation.take_count());
                 return Ok(());
             }
         }

@@ -3,7 +3,8 @@
 
 use crate::io::Waker;
 use crate::io::storage::{Storage, StorageKind};
-use base::error::{Error, Result};
+use base::error::Result;
+use base::threads::start_thread;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use data::dataset::{DatasetIndex, FileId, FileVersion, Stamp, TICK};
 use std::collections::VecDeque;
@@ -57,7 +58,7 @@ impl Revalidation {
     /// while the caller [listens](Revalidation::listen).
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if no thread can be started.
+    /// [`Error::Unavailable`](base::error::Error::Unavailable) if no thread can be started.
     pub(super) fn new(index: &Arc<DatasetIndex>, depth: usize, on_answer: Waker) -> Result<Self> {
         let near = |root: &std::path::Path| {
             let kind = Storage::of(root).map(|storage| storage.kind);
@@ -159,9 +160,7 @@ impl RevalidationThreads {
                     }
                 }
             };
-            let thread = std::thread::Builder::new().name(format!("foreload-look-{i}")).spawn(work);
-            let failed = |error| Error::Unavailable(format!("cannot start a thread of the cache: {error}"));
-            handles.push(thread.map_err(failed)?);
+            handles.push(start_thread(format!("foreload-look-{i}"), "a thread of the cache", work)?);
         }
         Ok(Self { queries: Some(queries), answers, shared, handles })
     }

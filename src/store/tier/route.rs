@@ -41,7 +41,7 @@ pub(super) enum RouteLookup {
 
 impl Cache {
     pub(super) fn look_up_route(&self, sample: u64, file: FileId) -> RouteLookup {
-        match (self.locate(sample), self.index().shard_version(file)) {
+        match (self.locate(sample), self.index.shard_version(file)) {
             (Some((place, location)), _) if location.checked => {
                 RouteLookup::Found(Route::Copy(place, location))
             }
@@ -71,7 +71,7 @@ impl Cache {
             // A slower tier may have a copy of the current version.
             return self.route(sample, version, self.locate(sample));
         }
-        if self.verify() == Verify::Checksum {
+        if self.options.verify == Verify::Checksum {
             // A copy on another node can be compared only there, when the source's bytes are pushed.
             return Route::Source { version, copy: copy.filter(|(_, location)| location.crc.is_some()) };
         }
@@ -85,7 +85,7 @@ impl Cache {
     /// Returns the route of a sample in `file` whose copy could not be used. The file may have changed since the copy
     /// was verified.
     pub(super) fn route_without_copy(&self, file: FileId) -> RouteLookup {
-        match self.index().shard_version(file) {
+        match self.index.shard_version(file) {
             Some(version) => RouteLookup::Found(Route::Source { version: Some(version), copy: None }),
             None => RouteLookup::NeedsVersion(None),
         }

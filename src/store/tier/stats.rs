@@ -1,7 +1,7 @@
 //! Statistics of the tiers: counters since the cache was opened, and gauges.
 
 use super::copies::CacheTier;
-use super::counters::CopyStats;
+use base::counting::atomic_counters;
 use base::tier_name::TierName;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -16,7 +16,8 @@ enum StatKind {
 
 type StatFields<'a> = Vec<(&'static str, StatKind, &'a mut u64)>;
 
-/// Defines a struct of numbers, with the one list of their names and kinds.
+/// Defines a struct of numbers, with the one list of their names and kinds. With a second name, also defines a struct
+/// of atomic counters with the same fields.
 macro_rules! stats {
     ($(#[$about:meta])* $type:ident { $($(#[doc = $line:literal])+ $kind:ident $name:ident,)* }) => {
         $(#[$about])*
@@ -33,6 +34,10 @@ macro_rules! stats {
                 self.fields().into_iter().map(|(name, _, number)| (name, *number)).collect()
             }
         }
+    };
+    ($(#[$about:meta])* $type:ident, $shared:ident { $($(#[doc = $line:literal])+ $kind:ident $name:ident,)* }) => {
+        stats! { $(#[$about])* $type { $($(#[doc = $line])+ $kind $name,)* } }
+        atomic_counters! { pub(super) $shared, $type: $($name,)* }
     };
 }
 
@@ -86,7 +91,7 @@ stats! {
 
 stats! {
     /// Counters and gauges of reads from the source, on demand and ahead.
-    SourceStats {
+    SourceStats, SourceCounters {
         /// The number of samples that came from the source because they were needed.
         Counter source_reads,
         /// The bytes of these samples, and the bytes read to measure the source.
@@ -192,34 +197,6 @@ impl std::ops::AddAssign for CacheStats {
     }
 }
 
-#[derive(Default)]
-pub(super) struct SourceCounters {
-    pub reads: AtomicU64,
-    pub bytes: AtomicU64,
-    pub looks: AtomicU64,
-    pub staged_bytes: AtomicU64,
-    pub staged_requests: AtomicU64,
-    pub staged_samples: AtomicU64,
-    pub staged_units: AtomicU64,
-    pub units: AtomicU64,
-}
-
-impl SourceCounters {
-    pub(super) fn stats(&self) -> SourceStats {
-        let number = |counter: &AtomicU64| counter.load(Relaxed);
-        SourceStats {
-            source_reads: number(&self.reads),
-            source_bytes: number(&self.bytes),
-            looks: number(&self.looks),
-            staged_bytes: number(&self.staged_bytes),
-            staged_requests: number(&self.staged_requests),
-            staged_samples: number(&self.staged_samples),
-            staged_units: number(&self.staged_units),
-            units: number(&self.units),
-        }
-    }
-}
-
 /// Counters that the cache keeps for a tier. The tier itself keeps all other counters.
 #[derive(Default)]
 pub(super) struct UseCounters {
@@ -232,42 +209,26 @@ pub(super) struct UseCounters {
 impl UseCounters {
     pub(super) fn with(&self, tier: &dyn CacheTier) -> TierStats {
         let number = |counter: &AtomicU64| counter.load(Relaxed);
-        let CopyStats {
-            admitted_samples,
-            admitted_bytes,
-            dropped_busy,
-            dropped_full,
-            dropped_off,
-            dropped_changed,
-            write_errors,
-            damaged_segments,
-            stale,
-            evicted_bytes,
-            converted_samples,
-            unconvertible_samples,
-            held_samples,
-            held_bytes,
-            ..
-        } = tier.stats();
+        let copies = tier.stats();
         TierStats {
             hits: number(&self.hits),
             bytes: number(&self.bytes),
             fallbacks: number(&self.fallbacks),
-            stale,
+            stale: copies.stale,
             mismatched: number(&self.mismatched),
-            admitted_samples,
-            admitted_bytes,
-            dropped_busy,
-            dropped_full,
-            dropped_off,
-            dropped_changed,
-            write_errors,
-            damaged: damaged_segments,
-            evicted_bytes,
-            converted_samples,
-            unconvertible_samples,
-            held_samples,
-            held_bytes,
+            admitted_samples: copies.admitted_samples,
+            admitted_bytes: copies.admitted_bytes,
+            dropped_busy: copies.dropped_busy,
+            dropped_full: copies.dropped_full,
+            dropped_off: copies.dropped_off,
+            dropped_changed: copies.dropped_changed,
+            write_errors: copies.write_errors,
+            damaged: copies.damaged_segments,
+            evicted_bytes: copies.evicted_bytes,
+            converted_samples: copies.converted_samples,
+            unconvertible_samples: copies.unconvertible_samples,
+            held_samples: copies.held_samples,
+            held_bytes: copies.held_bytes,
             quota: tier.parts().capacity(),
         }
     }

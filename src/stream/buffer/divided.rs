@@ -132,7 +132,7 @@ impl RehearsalBuffer {
         for FormerBuffer { snapshot, .. } in former.found() {
             let kept: Vec<KeptSample> =
                 snapshot.kept.iter().filter(|kept| self.share.owns_id(kept.id)).copied().collect();
-            let part = Reservoir::restore(options, snapshot.header.reservoir_parts(), kept);
+            let part = Reservoir::restore(options, snapshot.header.parts.iter().copied(), kept);
             let (part, _) = part.map_err(|what| {
                 Error::Unavailable(format!("a snapshot of a former rank's buffer is invalid: {what}"))
             })?;

@@ -17,14 +17,12 @@ use super::segments::{ReadOnlyStore, SegmentOptions, SegmentStore};
 use super::share::RankShare;
 use base::error::{Error, Result};
 use base::notices::Notices;
-use base::slot::SlotPool;
 use saved::has_states;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use storage::SampleStorage;
-use store::io::{Direct, IoChoice, Reader};
 
 /// The number of steps after which a sample that failed in a batch leaves the buffer. Always fewer steps than this are
 /// planned ahead, so the drawn samples do not depend on how far ahead steps are planned.
@@ -72,7 +70,7 @@ pub(super) struct RehearsalBuffer {
     share: RankShare,
     seed: u64,
     reservoir: Reservoir,
-    bytes: SampleStorage,
+    pub(super) bytes: SampleStorage,
     offered: u64,
     /// The steps that are planned and not delivered, in order.
     ahead: VecDeque<BufferStep>,
@@ -84,7 +82,7 @@ pub(super) struct RehearsalBuffer {
     acknowledged: Option<u64>,
     /// This run and the runs that it continues. A directory with the name of a rank's directory belongs to this run if
     /// its run number is in this list.
-    lineage: Vec<u32>,
+    pub(super) lineage: Vec<u32>,
     /// Directories of this run whose ranks no longer exist. They stay until a state of this run is safely written.
     abandoned: Vec<SegmentStore>,
     notices: Notices,
@@ -139,10 +137,6 @@ impl RehearsalBuffer {
         store.set_run(run)?;
         self.lineage = vec![run];
         self.bytes.retain_on_disk(&IdSet::default())
-    }
-
-    pub(super) fn lineage(&self) -> &[u32] {
-        &self.lineage
     }
 
     fn open_abandoned(&mut self) -> Result<()> {
@@ -276,20 +270,6 @@ impl RehearsalBuffer {
             return Ok(());
         }
         self.bytes.forget(id)
-    }
-
-    pub(super) fn read(&self, id: u64) -> Result<Vec<u8>> {
-        self.bytes.read(id)
-    }
-
-    pub(super) fn open_reader(
-        &self,
-        slots: &SlotPool,
-        io: IoChoice,
-        direct: Direct,
-        depth: usize,
-    ) -> Result<Option<Box<dyn Reader>>> {
-        self.bytes.open_reader(slots, io, direct, depth)
     }
 
     /// Withdraws samples, and returns how many were kept. No file in the directory contains their bytes afterwards.

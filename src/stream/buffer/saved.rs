@@ -39,7 +39,7 @@ impl RehearsalBuffer {
         self.ahead.iter().rev().for_each(|step| then.undo(step.change.clone()));
         let snapshot = BufferSnapshot {
             header: SnapshotHeader {
-                parts: then.parts().map(|part| (part.part, part.threshold)).collect(),
+                parts: then.parts().collect(),
                 offered: self.ahead.front().map_or(self.offered, |step| step.offered),
                 failed: self.failed.iter().cloned().collect(),
                 positions: positions.to_vec(),
@@ -67,7 +67,7 @@ impl RehearsalBuffer {
         self.warn_missing(gone.len(), snapshot.kept.len());
         let options = (self.seed, self.options.by, self.options.capacity);
         let restored =
-            Reservoir::restore(options, snapshot.header.reservoir_parts(), kept.into_iter().copied());
+            Reservoir::restore(options, snapshot.header.parts.iter().copied(), kept.into_iter().copied());
         let (reservoir, evicted) = restored.map_err(|what| {
             Error::Unavailable(format!(
                 "snapshot {} of the rehearsal buffer is invalid: {what}",

@@ -26,17 +26,11 @@ pub(super) struct BufferSnapshot {
 pub(super) struct SnapshotHeader {
     /// For each part of the reservoir, its part number and its threshold: the smallest (key, id) that was ever refused
     /// or evicted because the part was full.
-    pub parts: Vec<(u32, Option<(u64, u64)>)>,
+    pub parts: Vec<ReservoirPart>,
     pub offered: u64,
     /// The failed samples: for each step, the ids of the samples that failed in its batch.
     pub failed: Vec<(u64, Vec<u64>)>,
     pub positions: Vec<SourcePosition>,
-}
-
-impl SnapshotHeader {
-    pub(super) fn reservoir_parts(&self) -> impl Iterator<Item = ReservoirPart> {
-        self.parts.iter().map(|&(part, threshold)| ReservoirPart { part, threshold })
-    }
 }
 
 impl BufferSnapshot {

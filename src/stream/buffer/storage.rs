@@ -15,7 +15,7 @@ use store::io::{DataSource, Direct, IoChoice, Reader, open_source};
 /// A segment is rewritten to free space if less than this fraction of its bytes is needed.
 const SPARSE: f64 = 0.8;
 
-pub(super) struct SampleStorage {
+pub(crate) struct SampleStorage {
     memory: HashMap<u64, Arc<Record>>,
     in_memory: u64,
     /// The limit of `in_memory`, if there is a directory.
@@ -80,7 +80,7 @@ impl SampleStorage {
         }
     }
 
-    pub(super) fn read(&self, id: u64) -> Result<Vec<u8>> {
+    pub(crate) fn read(&self, id: u64) -> Result<Vec<u8>> {
         let none = || Error::Unavailable(format!("sample {id} of a stream is no longer kept"));
         match (self.memory.get(&id), &self.stored) {
             (Some(record), _) => Ok(record.bytes().to_vec()),
@@ -144,7 +144,7 @@ impl SampleStorage {
     ///
     /// # Errors
     /// The errors of [`open_source`].
-    pub(super) fn open_reader(
+    pub(crate) fn open_reader(
         &self,
         slots: &SlotPool,
         io: IoChoice,

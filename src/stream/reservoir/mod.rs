@@ -22,8 +22,6 @@
 mod change;
 mod order;
 mod sorted;
-#[cfg(test)]
-mod statistics;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -100,14 +98,9 @@ pub struct OfferOutcome {
     pub evicted: Vec<KeptSample>,
 }
 
-/// A part of a reservoir (a class, or the whole reservoir), as stored in a snapshot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReservoirPart {
-    /// The class if samples are kept by class, otherwise 0.
-    pub part: u32,
-    /// The smallest (key, id) that was ever refused or evicted because the part was full.
-    pub threshold: Option<(u64, u64)>,
-}
+/// A part of a reservoir, as stored in a snapshot: the class if samples are kept by class, otherwise 0; and the
+/// smallest (key, id) that was ever refused or evicted because the part was full.
+pub type ReservoirPart = (u32, Option<(u64, u64)>);
 
 /// The totals and the threshold of one class, or of the whole reservoir if samples are not kept by class.
 #[derive(Debug, Clone, Copy)]

@@ -11,10 +11,9 @@ impl Reservoir {
 
     /// The parts of the reservoir: one for each class if samples are kept by class, otherwise a single part.
     pub fn parts(&self) -> impl Iterator<Item = ReservoirPart> {
-        self.parts.iter().map(|(&part, found)| ReservoirPart {
-            part,
-            threshold: Some(found.threshold).filter(|&threshold| threshold != NEVER),
-        })
+        self.parts
+            .iter()
+            .map(|(&part, found)| (part, Some(found.threshold).filter(|&threshold| threshold != NEVER)))
     }
 
     /// Builds the reservoir from the results of [`Reservoir::parts`] and [`Reservoir::entries`]. Also returns the
@@ -28,7 +27,7 @@ impl Reservoir {
         entries: impl IntoIterator<Item = KeptSample>,
     ) -> Result<(Self, Vec<KeptSample>), String> {
         let mut made = Self::new(seed, by, capacity).map_err(|error| error.to_string())?;
-        for ReservoirPart { part, threshold } in parts {
+        for (part, threshold) in parts {
             if by != KeepBy::Class && part != 0 || !made.ensure_part(part) {
                 return Err(format!("it has the impossible part {part}"));
             }

@@ -2,12 +2,13 @@
 //! distribution, and an undone step leaves no trace.
 
 mod divided;
+mod statistics;
 
-use super::statistics::{assert_follows, assert_uniform};
 use super::*;
 use base::rng::RandomStream;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
+use statistics::{assert_follows, assert_uniform};
 use std::collections::HashSet;
 
 const SEED: u64 = 11;
@@ -82,7 +83,7 @@ fn by_the_law(
             }
         };
         let kept = all.iter().enumerate().map(fits).take_while(|&fits| fits).count();
-        parts.push(ReservoirPart { part, threshold: all.get(kept).map(|first| (first.order, first.id)) });
+        parts.push((part, all.get(kept).map(|first| (first.order, first.id))));
         entries.extend(&all[..kept]);
     }
     (parts, entries)

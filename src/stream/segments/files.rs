@@ -1,11 +1,12 @@
 //! The segments as numbered files for readers.
 
 use super::RecordPlace;
+use base::locks::lock;
 use data::dataset::{Extent, FileId, Stamp};
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use store::io::Files;
 
 /// The files of the published segments. A rewritten segment gets another file number, so that no reader uses the new
@@ -31,7 +32,7 @@ impl SegmentFiles {
     /// Adds a segment that has just been published, and removes the file that it replaces.
     pub(super) fn add(&self, segment: u64, path: PathBuf, stamp: Stamp) {
         self.remove(segment);
-        let mut table = self.table();
+        let mut table = lock(&self.table);
         let file = FileId(table.next);
         table.next = table.next.wrapping_add(1);
         // Giving the file its name changed its change time, so only size and modification time can be compared.
@@ -41,7 +42,7 @@ impl SegmentFiles {
     }
 
     pub(super) fn remove(&self, segment: u64) {
-        let mut table = self.table();
+        let mut table = lock(&self.table);
         if let Some(file) = table.by_segment.remove(&segment) {
             table.files.remove(&file);
             self.gone.fetch_add(1, Relaxed);
@@ -50,23 +51,19 @@ impl SegmentFiles {
 
     /// The extent at which readers find the sample at `place`. `None` if its segment is not published.
     pub(super) fn extent(&self, place: &RecordPlace) -> Option<Extent> {
-        let file = *self.table().by_segment.get(&place.segment)?;
+        let file = *lock(&self.table).by_segment.get(&place.segment)?;
         Some(Extent { file, offset: place.offset, length: place.length })
-    }
-
-    fn table(&self) -> MutexGuard<'_, FileTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Files for SegmentFiles {
     fn path(&self, file: FileId) -> PathBuf {
-        let known = self.table().files.get(&file).map(|(path, _)| path.clone());
+        let known = lock(&self.table).files.get(&file).map(|(path, _)| path.clone());
         known.unwrap_or_else(|| self.directory.join("a segment that was removed"))
     }
 
     fn stamp(&self, file: FileId) -> Option<Stamp> {
-        Some(self.table().files.get(&file).map_or_else(Stamp::default, |(_, stamp)| *stamp))
+        Some(lock(&self.table).files.get(&file).map_or_else(Stamp::default, |(_, stamp)| *stamp))
     }
 
     fn never_change(&self) -> bool {
@@ -74,7 +71,7 @@ impl Files for SegmentFiles {
     }
 
     fn is_gone(&self, file: FileId) -> bool {
-        !self.table().files.contains_key(&file)
+        !lock(&self.table).files.contains_key(&file)
     }
 
     fn gone(&self) -> u64 {

@@ -34,6 +34,7 @@ use super::ids::IdSet;
 use super::record::Record;
 use base::crc::checksum;
 use base::error::{DecodeError, Error, Result};
+use base::locks::lock;
 use base::notices::{NoticeKind, Notices};
 use data::dataset::{Extent, Stamp};
 use directory::{RecordDirectory, SEGMENT, SNAPSHOT};
@@ -45,7 +46,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use store::io::Files;
 use store::segments::drive::WriteFaults;
 use store::segments::footer::SegmentError;
@@ -310,7 +311,7 @@ impl SegmentStore {
     /// Reads a sample of a published segment. The caller compares the bytes with the checksum.
     fn read_row(&self, segment: u64, row: &RecordRow) -> Result<Vec<u8>> {
         let path = self.segment_path(segment);
-        let mut last = self.last_read();
+        let mut last = lock(&self.last_read);
         let file = match &mut *last {
             Some((number, file)) if *number == segment => file,
             last => {
@@ -461,10 +462,6 @@ impl SegmentStore {
     /// Closes the segment's file if it is still open after the last read, because an open file keeps its bytes on the
     /// drive.
     fn close(&self, segment: u64) {
-        self.last_read().take_if(|(number, _)| *number == segment);
-    }
-
-    fn last_read(&self) -> MutexGuard<'_, Option<(u64, File)>> {
-        self.last_read.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.last_read).take_if(|(number, _)| *number == segment);
     }
 }

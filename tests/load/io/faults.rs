@@ -1,7 +1,7 @@
 //! Faults injected above and below the readers: every request is answered once, with right bytes or an error.
 
 use super::world::{World, pool, random, read_all, shared};
-use foreload::testing::io::fault::{FaultOptions, FaultReader};
+use crate::common::fault::{FaultOptions, FaultReader};
 use foreload::testing::io::pread::{PreadOptions, PreadReader};
 use foreload::testing::io::uring::{UringOptions, UringReader};
 use foreload::testing::io::{Completion, ReadRequest, Reader};

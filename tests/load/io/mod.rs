@@ -9,7 +9,7 @@ mod throttled;
 mod world;
 mod written;
 
-use foreload::testing::io::fault::{FaultOptions, FaultReader};
+use crate::common::fault::{FaultOptions, FaultReader};
 use foreload::testing::io::pread::{PreadOptions, PreadReader};
 use foreload::testing::io::uring::{RingMode, UringOptions, UringReader};
 use foreload::testing::io::{DelayedReader, OwnThread, ParallelFsModel, ParallelFsRates, Reader, Waker};
@@ -48,17 +48,20 @@ fn variants() -> Vec<Variant> {
             println!("skipped: {mode:?} ring: {why}");
             continue;
         }
-        for (register, direct, short_reads) in [
-            (true, false, None),
-            (true, true, None),
+        for (without_registration, direct, short_reads) in [
+            (false, false, None),
             (false, true, None),
-            (true, false, Some(5)),
-            (false, true, Some(6)),
+            (true, true, None),
+            (false, false, Some(5)),
+            (true, true, Some(6)),
         ] {
-            let name =
-                format!("{mode:?} ring, registered {register}, direct {direct}, short reads {short_reads:?}");
+            let registered = !without_registration;
+            let name = format!(
+                "{mode:?} ring, registered {registered}, direct {direct}, short reads {short_reads:?}"
+            );
+            let mode = Some(mode);
             let options =
-                UringOptions { mode: Some(mode), register, direct, short_reads, ..UringOptions::default() };
+                UringOptions { mode, without_registration, direct, short_reads, ..UringOptions::default() };
             variants.push(Variant {
                 name,
                 make: Box::new(move |world, slots, depth| {

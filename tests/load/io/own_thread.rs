@@ -1,9 +1,9 @@
 //! Two readers that are driven as one, the second one on its own thread.
 
 use super::world::{World, pool, random, read_all, shared};
+use crate::common::fault::{FaultOptions, FaultReader};
 use foreload::Error;
 use foreload::Result;
-use foreload::testing::io::fault::{FaultOptions, FaultReader};
 use foreload::testing::io::pread::{PreadOptions, PreadReader};
 use foreload::testing::io::{
     Completion, Files, GroupWaker, GroupedReader, ListeningReader, OwnThread, ReadRequest, ReadStats, Reader,

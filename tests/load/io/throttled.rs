@@ -1,7 +1,7 @@
 //! The emulated parallel file system gives the right bytes, never too early, with one queue for all its readers.
 
 use super::world::{World, random, read_all, shared};
-use foreload::testing::io::fault::{FaultOptions, FaultReader};
+use crate::common::fault::{FaultOptions, FaultReader};
 use foreload::testing::io::pread::{PreadOptions, PreadReader};
 use foreload::testing::io::{DelayedReader, ParallelFsModel, ParallelFsRates, ReadRequest, Reader};
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use foreload::testing::dataset::{FileVersion, Fingerprint};
 use foreload::testing::io::Waker;
 use foreload::testing::peers::{
     Accepted, BreakerLimits, Bytes, CopyBytes, DeadlineLimits, Found, HttpOptions, HttpTransfer, Miss, Peer,
-    PeerAnswer, PeerRead, PeerTransfer, ServedCache, Server, ServerOptions, SharedDataset, Token,
+    PeerAnswer, PeerRead, ServedCache, Server, ServerOptions, SharedDataset, Token,
 };
 use foreload::testing::rng::{RandomKey, Use};
 use foreload::testing::slot::SlotPool;

@@ -10,16 +10,17 @@ mod blocking;
 mod race;
 
 use super::files::{Files, MAX_RESTARTS, RemoteFile};
-use super::{Completion, DROP_LIMIT, Filled, ReadRequest, ReadStats, Reader, Waker};
+use super::{Completion, DROP_LIMIT, Filled, ReadCounters, ReadRequest, ReadStats, Reader, Waker};
 use attempt::{RangeFailure, Wanted};
 use base::error::{Error, Result};
+use base::locks::lock;
 pub(super) use blocking::read_blocking;
 use data::dataset::{Extent, FileVersion, Stamp};
 use data::http::{DeadlineLimits, HttpClient, ReadEnd, RequestDeadline, Retries};
 use race::{First, race};
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
@@ -58,15 +59,7 @@ struct RangedShared {
     deadline: Mutex<RequestDeadline>,
     arrived: Mutex<Vec<Completion>>,
     notify: Arc<Notify>,
-    counters: RangedCounters,
-}
-
-#[derive(Default)]
-struct RangedCounters {
-    bytes: AtomicU64,
-    requests: AtomicU64,
-    retries: AtomicU64,
-    hedges: AtomicU64,
+    counters: ReadCounters,
 }
 
 impl RangedReader {
@@ -86,7 +79,7 @@ impl RangedReader {
             deadline: Mutex::new(RequestDeadline::new(LIMITS, Instant::now())),
             arrived: Mutex::default(),
             notify: Arc::default(),
-            counters: RangedCounters::default(),
+            counters: ReadCounters::default(),
         };
         let (queued, in_flight) = (Vec::new(), 0);
         Ok(Self { runtime: Some(runtime), shared: Arc::new(shared), queued, depth: depth.max(1), in_flight })
@@ -117,7 +110,7 @@ impl Reader for RangedReader {
             runtime.spawn(self.shared.clone().answer(request));
         }
         runtime.block_on(self.shared.notify.notified());
-        let mut arrived = self.shared.arrived();
+        let mut arrived = lock(&self.shared.arrived);
         self.in_flight -= arrived.len();
         out.append(&mut arrived);
         Ok(())
@@ -129,16 +122,8 @@ impl Reader for RangedReader {
     }
 
     fn stats(&self) -> ReadStats {
-        let RangedCounters { bytes, requests, retries, hedges } = &self.shared.counters;
-        let requests = requests.load(Relaxed);
-        ReadStats {
-            bytes: bytes.load(Relaxed),
-            reads: requests,
-            requests,
-            retries: retries.load(Relaxed),
-            hedges: hedges.load(Relaxed),
-            ..ReadStats::default()
-        }
+        let stats = self.shared.counters.read();
+        ReadStats { reads: stats.requests, ..stats }
     }
 
     fn describe(&self) -> String {
@@ -168,20 +153,12 @@ impl Drop for OpenRequest {
         let died = || Error::Internal("the task of a request ended without an answer".to_owned());
         let answer = self.answer.take();
         let answer = answer.unwrap_or_else(|| Completion::failed(self.token, died(), None));
-        self.shared.arrived().push(answer);
+        lock(&self.shared.arrived).push(answer);
         self.shared.notify.notify_one();
     }
 }
 
 impl RangedShared {
-    fn arrived(&self) -> MutexGuard<'_, Vec<Completion>> {
-        self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn deadline(&self) -> MutexGuard<'_, RequestDeadline> {
-        self.deadline.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn answer(self: Arc<Self>, request: ReadRequest) {
         let mut open = OpenRequest { token: request.token, shared: self.clone(), answer: None };
         let ReadRequest { token, extent, mut slot, .. } = request;
@@ -239,7 +216,7 @@ impl RangedShared {
         }
         let mut retries = Retries::new();
         loop {
-            let posted = self.deadline().post(room.len() as u64, Instant::now());
+            let posted = lock(&self.deadline).post(room.len() as u64, Instant::now());
             // A slow server may stay slow for a while, so each retry may take longer than the one before.
             let allowed = posted.deadline.saturating_duration_since(Instant::now()) * (1 + retries.failed());
             let result = self.hedged(file, wanted, room, allowed).await;
@@ -248,7 +225,7 @@ impl RangedShared {
                 Err(failure) if failure.is_late() => ReadEnd::Late,
                 Err(_) => ReadEnd::Other,
             };
-            self.deadline().end(&posted, end, Instant::now());
+            lock(&self.deadline).end(&posted, end, Instant::now());
             match result {
                 Err(RangeFailure::Transient(failure)) => {
                     let pause = retries.after(failure).map_err(RangeFailure::RequestError)?;
@@ -272,7 +249,7 @@ impl RangedShared {
         let mut copy = Vec::new();
         let (winner, length) = {
             let length = room.len();
-            let usual = self.deadline().usual(length as u64);
+            let usual = lock(&self.deadline).usual(length as u64);
             let mut first = pin!(timeout_at(limit, self.attempt(file, wanted, room)));
             let Some(usual) = usual else { return first.await.unwrap_or_else(|over| Err(late(over))) };
             match timeout(usual.max(HEDGE_FLOOR), first.as_mut()).await {
@@ -296,7 +273,7 @@ impl RangedShared {
 
     /// Returns whether one more request may be a hedge, and counts the hedge if so.
     fn may_hedge(&self) -> bool {
-        let RangedCounters { requests, hedges, .. } = &self.counters;
+        let ReadCounters { requests, hedges, .. } = &self.counters;
         let may = (hedges.load(Relaxed) + 1) * HEDGED <= requests.load(Relaxed);
         if may {
             hedges.fetch_add(1, Relaxed);

@@ -61,7 +61,8 @@ pub(crate) struct Ring {
     pub unregistered: Option<String>,
     /// The thread that owns the ring: the first thread that uses it.
     owner: Option<ThreadId>,
-    wake: Arc<OwnedFd>,
+    /// A write to this eventfd wakes [`Ring::enter`].
+    pub wake: Arc<OwnedFd>,
     wake_armed: bool,
     base: usize,
     /// Keeps the registered memory mapped.
@@ -117,16 +118,6 @@ impl Ring {
         let base = slots.as_raw().0 as usize;
         let _slots = slots.clone();
         Ok(Self { ring, mode, unregistered, owner: None, wake, wake_armed: false, base, _slots })
-    }
-
-    /// A write to the returned eventfd wakes [`Ring::enter`].
-    pub(crate) fn wake_fd(&self) -> &Arc<OwnedFd> {
-        &self.wake
-    }
-
-    /// Replaces the ring's eventfd by that of an earlier ring, so that existing wakers keep working.
-    pub(crate) fn adopt_wake_fd(&mut self, wake: Arc<OwnedFd>) {
-        self.wake = wake;
     }
 
     /// Returns whether the current thread may use the ring. The first thread that calls this function becomes the owner

@@ -3,11 +3,12 @@
 use super::stats::PeerCounters;
 use super::transfer::{Miss, PeerAnswer, PeerCopy, PeerRead};
 use crate::io::Waker;
-use crate::peers::counters::count;
+use base::counting::count;
+use base::locks::lock;
 use base::slot::Slot;
 use data::dataset::FileVersion;
 use data::http::PostedRead;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 pub(super) struct AnswerQueue {
@@ -31,7 +32,7 @@ impl AnswerQueue {
     }
 
     pub(super) fn add(&self, answer: PeerAnswer) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.answers.push(answer);
         let (asleep, listening) = (std::mem::take(&mut state.asleep), std::mem::take(&mut state.listening));
         drop(state);
@@ -44,7 +45,7 @@ impl AnswerQueue {
     }
 
     pub(super) fn take(&self, out: &mut Vec<PeerAnswer>) -> usize {
-        Self::take_from(&mut self.state(), out)
+        Self::take_from(&mut lock(&self.state), out)
     }
 
     fn take_from(state: &mut AnswerState, out: &mut Vec<PeerAnswer>) -> usize {
@@ -55,9 +56,9 @@ impl AnswerQueue {
         taken
     }
 
-    /// Like [`super::PeerTransfer::listen`]. The caller has checked that reads are in flight.
+    /// Like [`super::HttpTransfer::listen`]. The caller has checked that reads are in flight.
     pub(super) fn listen(&self) -> bool {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.listening = state.answers.is_empty() && !state.woken;
         state.listening
     }
@@ -65,7 +66,7 @@ impl AnswerQueue {
     /// Waits until an answer arrives, the waker is called, or `limit` is reached. Returns whether the waker was called,
     /// and the number of answers.
     pub(super) fn wait_until(&self, limit: Option<Instant>, out: &mut Vec<PeerAnswer>) -> (bool, usize) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         while state.answers.is_empty() && !state.woken {
             state.asleep = true;
             state = match limit.map(|limit| limit.saturating_duration_since(Instant::now())) {
@@ -82,15 +83,11 @@ impl AnswerQueue {
     }
 
     pub(super) fn wake(&self) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.woken = true;
         if state.asleep {
             self.answered.notify_one();
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, AnswerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,14 +2,14 @@
 
 use super::stats::PeerCounters;
 use super::transfer::Miss;
-use crate::peers::counters::count;
-use data::http::pinned;
-use data::http::{HttpConnection, HttpRequest};
+use base::counting::count;
+use base::locks::lock;
+use data::http::{HttpConnection, HttpRequest, pinned};
 use hyper::Response;
 use hyper::body::Incoming;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -52,7 +52,7 @@ pub(super) struct ConnectionPermit<'a> {
 impl Exchange<'_> {
     /// Returns the connection to the pool. Call this only after the response was read to its end.
     pub(super) fn keep_connection(self) {
-        self.pool.idle().push(self.connection);
+        lock(&self.pool.idle).push(self.connection);
     }
 }
 
@@ -95,17 +95,13 @@ impl ConnectionPool {
         count(&self.counters.connections, 1);
         Ok(PeerConnection { http, counters: self.counters.clone() })
     }
-
-    fn idle(&self) -> MutexGuard<'_, Vec<PeerConnection>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl<'a> ConnectionPermit<'a> {
     pub(super) async fn send(self, request: impl Fn() -> PeerRequest) -> Result<Exchange<'a>, Miss> {
         let Self { pool, permit } = self;
         loop {
-            let kept = pool.idle().pop();
+            let kept = lock(&pool.idle).pop();
             let used = kept.is_some();
             let mut connection = match kept {
                 Some(connection) => connection,

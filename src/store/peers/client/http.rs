@@ -4,19 +4,19 @@ use super::answers::{AnswerQueue, OpenRead};
 use super::breaker::BreakerLimits;
 use super::link::{PeerLink, PeerPush};
 use super::stats::{PeerCounts, PeerStats};
-use super::transfer::{Miss, PeerAnswer, PeerRead, PeerTransfer};
+use super::transfer::{Miss, PeerAnswer, PeerRead};
 use crate::io::Waker;
 use crate::peers::bound::ByteBudget;
-use crate::peers::counters::count;
 use crate::peers::wire::SharedDataset;
+use base::counting::count;
 use base::error::{Error, Result};
 use base::notices::Notices;
 use bytes::Bytes;
 use data::dataset::FileVersion;
-use data::http::{CertificatePin, Token};
-use data::http::{DeadlineLimits, RuntimeThread};
+use data::http::{CertificatePin, DeadlineLimits, RuntimeThread, Token};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
@@ -98,7 +98,7 @@ impl PeerPusher {
     pub fn push(&self, peer: usize, sample: u64, version: FileVersion, crc: u32, bytes: Bytes) -> bool {
         let link = &self.links[peer];
         count(&link.counters.pushes, 1);
-        if link.is_full() {
+        if link.full.load(Relaxed) {
             count(&link.counters.pushes_full, 1);
             return false;
         }
@@ -116,7 +116,7 @@ impl PeerPusher {
 
     /// Forgets which peers have reported that they are full, so that samples are pushed to them again.
     pub fn offer_again(&self) {
-        self.links.iter().for_each(|link| link.offer_again());
+        self.links.iter().for_each(|link| link.full.store(false, Relaxed));
     }
 
     /// Returns the statistics of each peer, in the order of the peers' indices.
@@ -132,7 +132,8 @@ impl PeerPusher {
     }
 }
 
-/// Reads samples from peers over HTTP/1.1.
+/// Reads samples from peers over HTTP/1.1, with many reads in flight. One thread of the caller uses it. Only
+/// [`HttpTransfer::wait_until`] blocks. Every read is answered by its deadline, which is computed from measured times.
 ///
 /// Dropping the transfer closes all connections and abandons reads in flight, whose slots return to their pools. A
 /// forked child has a copy of the transfer without its thread. The child must not use this copy; dropping the copy does
@@ -149,7 +150,7 @@ pub struct HttpTransfer {
 
 impl HttpTransfer {
     /// Makes a transfer from `peers`. It connects to a peer at the first request. While the caller waits elsewhere (see
-    /// [`PeerTransfer::listen`]), answers call `on_ready`.
+    /// [`HttpTransfer::listen`]), answers call `on_ready`.
     ///
     /// # Errors
     /// [`Error::Config`] for `peers` if the number of connections or the depth is 0; [`Error::Unavailable`] if the
@@ -211,18 +212,22 @@ async fn run(links: Arc<[Arc<PeerLink>]>, mut queue: UnboundedReceiver<PeerWork>
     }
 }
 
-impl PeerTransfer for HttpTransfer {
-    fn room(&self) -> usize {
+impl HttpTransfer {
+    /// Returns how many more reads may be posted before some are answered.
+    pub fn room(&self) -> usize {
         self.depth - self.in_flight
     }
 
-    fn in_flight(&self) -> usize {
+    /// Returns the number of reads that were posted and not yet answered.
+    pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
+    /// Queues a read. The read is sent at the next call of `flush` or of a method that returns answers.
+    ///
     /// # Panics
     /// Panics if `room` is 0, and if there is no such peer.
-    fn post(&mut self, read: PeerRead) {
+    pub fn post(&mut self, read: PeerRead) {
         assert!(self.room() > 0, "a read without room");
         let link = self.pusher().links[read.peer].clone();
         self.in_flight += 1;
@@ -240,7 +245,8 @@ impl PeerTransfer for HttpTransfer {
         }
     }
 
-    fn flush(&mut self) {
+    /// Sends the reads that were posted.
+    pub fn flush(&mut self) {
         if !self.posted.is_empty() {
             // If the thread has ended, `send` fails and drops the reads, which answers them as unreachable.
             let posted = std::mem::take(&mut self.posted);
@@ -248,18 +254,25 @@ impl PeerTransfer for HttpTransfer {
         }
     }
 
-    fn try_answers(&mut self, out: &mut Vec<PeerAnswer>) -> Result<()> {
+    /// Appends the available answers to `out`.
+    pub fn try_answers(&mut self, out: &mut Vec<PeerAnswer>) {
         self.flush();
         self.in_flight -= self.answers.take(out);
-        Ok(())
     }
 
-    fn listen(&mut self) -> bool {
+    /// Requests that the next answer calls the waker with which the transport was made. Returns `false` if answers are
+    /// already available, or if none will arrive.
+    pub fn listen(&mut self) -> bool {
         self.flush();
         self.in_flight > 0 && self.answers.listen()
     }
 
-    fn wait_until(&mut self, limit: Option<Instant>, out: &mut Vec<PeerAnswer>) -> Result<bool> {
+    /// Waits until an answer arrives, `limit` is reached or the [waker](Self::waker) is called, and appends the
+    /// answers to `out`. Without a limit, does not wait if nothing is in flight. Returns whether the waker was called.
+    ///
+    /// # Errors
+    /// None: a read that fails is answered with a [`Miss`].
+    pub fn wait_until(&mut self, limit: Option<Instant>, out: &mut Vec<PeerAnswer>) -> Result<bool> {
         if self.in_flight == 0 && limit.is_none() {
             return Ok(false);
         }
@@ -269,16 +282,19 @@ impl PeerTransfer for HttpTransfer {
         Ok(woken)
     }
 
-    fn waker(&self) -> Waker {
+    /// Returns a waker: calling it from any thread makes the current or next `wait_until` return soon.
+    pub fn waker(&self) -> Waker {
         let answers = self.answers.clone();
         Waker(Arc::new(move || answers.wake()))
     }
 
-    fn stats(&self) -> Vec<PeerStats> {
+    /// Returns the statistics of each peer, in the order of the peers' indices.
+    pub fn stats(&self) -> Vec<PeerStats> {
         self.pusher().stats()
     }
 
-    fn describe(&self) -> String {
+    /// Describes the transport, for example "HTTP/1.1, 4 connections a peer".
+    pub fn describe(&self) -> String {
         self.description.clone()
     }
 }

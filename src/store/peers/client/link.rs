@@ -9,16 +9,16 @@ use super::stats::{PeerCounters, PeerStats};
 use super::transfer::{Miss, PeerCopy};
 use crate::io::Filled;
 use crate::peers::bound::ReservedBytes;
-use crate::peers::counters::count;
 use crate::peers::wire::{self, SharedDataset};
+use base::counting::count;
 use base::crc::Checksum;
+use base::locks::lock;
 use base::names::NamedValue;
 use base::notices::Notices;
 use base::trace::SharedHistogram;
 use bytes::Bytes;
 use data::dataset::FileVersion;
-use data::http::pinned;
-use data::http::{DeadlineLimits, PostedRead, ReadEnd, RequestDeadline};
+use data::http::{DeadlineLimits, PostedRead, ReadEnd, RequestDeadline, pinned};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Body;
 use hyper::header::{self, HeaderValue};
@@ -26,7 +26,7 @@ use hyper::{Method, Request, StatusCode};
 use pixels::decode::{StorageFormat, storage_format_of};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 const PUSH_CONNECTIONS: usize = 1;
@@ -42,7 +42,8 @@ pub(super) struct PeerLink {
     health: Mutex<PeerHealth>,
     pub counters: Arc<PeerCounters>,
     latency: SharedHistogram,
-    full: AtomicBool,
+    /// Whether the peer has no space for more pushes in this epoch.
+    pub full: AtomicBool,
     notices: Notices,
 }
 
@@ -85,25 +86,17 @@ impl PeerLink {
     }
 
     pub(super) fn admit_read(&self, bytes: u64, now: Instant) -> Option<PostedRead> {
-        let PeerHealth { breaker, deadline } = &mut *self.health();
+        let PeerHealth { breaker, deadline } = &mut *lock(&self.health);
         breaker.admit(now).then(|| deadline.post(bytes, now))
     }
 
     pub(super) fn admit_push(&self, now: Instant) -> bool {
-        self.health().breaker.admit(now)
-    }
-
-    pub(super) fn is_full(&self) -> bool {
-        self.full.load(Relaxed)
-    }
-
-    pub(super) fn offer_again(&self) {
-        self.full.store(false, Relaxed);
+        lock(&self.health).breaker.admit(now)
     }
 
     pub(super) fn stats(&self) -> PeerStats {
         let (breaker, deadline) = {
-            let health = self.health();
+            let health = lock(&self.health);
             (health.breaker.state(), health.deadline.allowed(0))
         };
         let (counts, latency) = (self.counters.read(), self.latency.snapshot());
@@ -114,7 +107,7 @@ impl PeerLink {
         let permit = pool.wait_for_connection().await;
         // If earlier requests have opened the breaker, fail at once: otherwise the waiting requests would run into the
         // same failure one after another.
-        if self.health().breaker.state() == BreakerState::Open { Err(Miss::Breaker) } else { Ok(permit) }
+        if lock(&self.health).breaker.state() == BreakerState::Open { Err(Miss::Breaker) } else { Ok(permit) }
     }
 
     pub(super) async fn read(self: Arc<Self>, mut read: OpenRead) {
@@ -245,12 +238,12 @@ impl PeerLink {
             Some(Miss::Timeout) => ReadEnd::Late,
             Some(_) => ReadEnd::Other,
         };
-        self.health().deadline.end(read, end, Instant::now());
+        lock(&self.health).deadline.end(read, end, Instant::now());
         self.record_outcome(missed);
     }
 
     fn record_outcome(&self, missed: Option<Miss>) {
-        let mut health = self.health();
+        let mut health = lock(&self.health);
         let miss = match missed {
             // The breaker refused the request, so it was never sent.
             Some(Miss::Breaker) => return,
@@ -279,10 +272,6 @@ impl PeerLink {
              stats() counts this for each peer.",
             self.address
         )
-    }
-
-    fn health(&self) -> MutexGuard<'_, PeerHealth> {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

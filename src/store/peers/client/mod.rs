@@ -11,4 +11,4 @@ mod transfer;
 pub use breaker::{BreakerLimits, BreakerState};
 pub use http::{HttpOptions, HttpTransfer, Peer, PeerPusher};
 pub use stats::{PeerCounts, PeerStats};
-pub use transfer::{Miss, PeerAnswer, PeerCopy, PeerRead, PeerTransfer};
+pub use transfer::{Miss, PeerAnswer, PeerCopy, PeerRead};

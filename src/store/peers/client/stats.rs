@@ -2,7 +2,7 @@
 
 use super::breaker::BreakerState;
 use super::transfer::Miss;
-use crate::peers::counters::{count, counters};
+use base::counting::{count, counters};
 use base::trace::Histogram;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
@@ -12,7 +12,7 @@ counters! {
     /// Counters of the requests to a peer and their outcomes.
     PeerCounts,
     /// The atomic counters.
-    PeerCounters:
+    pub(in crate::peers) PeerCounters:
     /// The number of requested samples. Each sample is a hit or one of the misses below.
     reads,
     /// The number of samples that arrived.

@@ -1,12 +1,9 @@
-//! The interface for reads from peers: a small trait, so that another transport can replace HTTP.
+//! Reads from peers: requests and answers.
 
-use crate::io::{Filled, Waker};
-use crate::peers::client::stats::PeerStats;
-use base::error::Result;
+use crate::io::Filled;
 use base::names::named;
 use base::slot::Slot;
 use data::dataset::FileVersion;
-use std::time::Instant;
 
 /// A request to read a sample from the cache of a peer.
 pub struct PeerRead {
@@ -82,48 +79,4 @@ impl Miss {
     pub fn is_failure(self) -> bool {
         matches!(self, Self::Timeout | Self::Refused | Self::Wrong | Self::Unreachable)
     }
-}
-
-/// A transport with many reads from peers in flight. One thread of the caller uses it. Only
-/// [`PeerTransfer::wait_until`] blocks.
-///
-/// The transport answers every read by the read's deadline, which it computes from measured times.
-pub trait PeerTransfer: Send {
-    /// Returns how many more reads may be posted before some are answered.
-    fn room(&self) -> usize;
-
-    /// Returns the number of reads that were posted and not yet answered.
-    fn in_flight(&self) -> usize;
-
-    /// Queues a read. The read is sent at the next call of `flush` or of a method that returns answers.
-    fn post(&mut self, read: PeerRead);
-
-    /// Sends the reads that were posted.
-    fn flush(&mut self);
-
-    /// Appends the available answers to `out`.
-    ///
-    /// # Errors
-    /// The error that ended the transport. No more answers will arrive.
-    fn try_answers(&mut self, out: &mut Vec<PeerAnswer>) -> Result<()>;
-
-    /// Requests that the next answer calls the waker with which the transport was made. Returns `false` if answers are
-    /// already available, or if none will arrive.
-    fn listen(&mut self) -> bool;
-
-    /// Waits until an answer arrives, `limit` is reached or the [waker](PeerTransfer::waker) is called, and appends the
-    /// answers to `out`. Without a limit, does not wait if nothing is in flight. Returns whether the waker was called.
-    ///
-    /// # Errors
-    /// The error that ended the transport.
-    fn wait_until(&mut self, limit: Option<Instant>, out: &mut Vec<PeerAnswer>) -> Result<bool>;
-
-    /// Returns a waker: calling it from any thread makes the current or next `wait_until` return soon.
-    fn waker(&self) -> Waker;
-
-    /// Returns the statistics of each peer, in the order of the peers' indices.
-    fn stats(&self) -> Vec<PeerStats>;
-
-    /// Describes the transport, for example "HTTP/1.1, 4 connections a peer".
-    fn describe(&self) -> String;
 }

@@ -1,10 +1,11 @@
 //! The connections of a server, and their time limits.
 
-use crate::peers::counters::count;
 use crate::peers::server::stats::ServerCounters;
+use base::counting::count;
+use base::locks::lock;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
@@ -98,7 +99,7 @@ struct ConnectionTable {
 /// A place among the open connections. Dropping it frees the place.
 pub(super) struct ConnectionPlace {
     connections: Arc<OpenConnections>,
-    number: u64,
+    pub number: u64,
     pub watch: Arc<ConnectionWatch>,
 }
 
@@ -108,7 +109,7 @@ impl OpenConnections {
     }
 
     pub(super) fn enter(self: &Arc<Self>) -> Option<ConnectionPlace> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if state.open.len() >= self.bound {
             return None;
         }
@@ -119,17 +120,17 @@ impl OpenConnections {
     }
 
     pub(super) fn served_by(&self, number: u64, task: AbortHandle) {
-        if let Some((_, handle)) = self.state().open.get_mut(&number) {
+        if let Some((_, handle)) = lock(&self.state).open.get_mut(&number) {
             *handle = Some(task);
         }
     }
 
     pub(super) fn open(&self) -> usize {
-        self.state().open.len()
+        lock(&self.state).open.len()
     }
 
     pub(super) fn end_overdue(&self, counters: &ServerCounters) {
-        for (watch, task) in self.state().open.values() {
+        for (watch, task) in lock(&self.state).open.values() {
             if let Some(task) = task.as_ref().filter(|_| watch.overdue(&self.limits)) {
                 // Aborting a task frees its place only when the task is dropped. So a task may be aborted twice; count
                 // it once.
@@ -145,20 +146,10 @@ impl OpenConnections {
         let shortest = self.limits.first_request.min(self.limits.idle).min(self.limits.request);
         (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))
     }
-
-    fn state(&self) -> MutexGuard<'_, ConnectionTable> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl ConnectionPlace {
-    pub(super) fn number(&self) -> u64 {
-        self.number
-    }
 }
 
 impl Drop for ConnectionPlace {
     fn drop(&mut self) {
-        self.connections.state().open.remove(&self.number);
+        lock(&self.connections.state).open.remove(&self.number);
     }
 }

@@ -2,8 +2,9 @@
 
 use crate::io::Filled;
 use crate::peers::served_cache::CopyBytes;
-use base::error::{Error, Result};
+use base::error::Result;
 use base::slot::{Slot, SlotPool};
+use base::threads::start_thread;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -48,7 +49,8 @@ impl CopyReader {
     /// Makes a reader with `threads` threads and `buffers` bytes of slots.
     ///
     /// # Errors
-    /// [`Error::Config`] if there is not enough memory; [`Error::Unavailable`] if the system refuses a thread.
+    /// The error of [`SlotPool::new`] if there is not enough memory, and of [`start_thread`] if the system refuses a
+    /// thread.
     pub(super) fn new(threads: usize, buffers: usize) -> Result<Self> {
         let slots = SlotPool::new(buffers)?;
         let (reads, queue) = bounded(QUEUED_READS);
@@ -56,12 +58,8 @@ impl CopyReader {
             let queue = queue.clone();
             // A thread ends when the reader is dropped. The thread is not joined, because a dead drive may block it for
             // ever.
-            std::thread::Builder::new()
-                .name("foreload-copies".into())
-                .spawn(move || read_queued(&queue))
-                .map_err(|error| {
-                    Error::Unavailable(format!("cannot start a thread that reads for peers: {error}"))
-                })?;
+            let work = move || read_queued(&queue);
+            start_thread("foreload-copies", "a thread that reads for peers", work)?;
         }
         Ok(Self { slots, reads })
     }

@@ -18,6 +18,7 @@ use super::bound::ByteBudget;
 use super::served_cache::ServedCache;
 use super::wire::SharedDataset;
 use base::error::{Error, Result};
+use base::locks::write_lock;
 use base::notices::Notices;
 use connections::OpenConnections;
 use copies::CopyReader;
@@ -27,7 +28,7 @@ use serving::Serving;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
 const DIED: &str = "the thread that serves other nodes panicked: from now on, they read this node's samples from the \
@@ -160,16 +161,12 @@ impl Server {
     /// Begins to serve the samples of `dataset` from `served_cache`, which replaces an earlier cache of the same
     /// dataset.
     pub fn share(&self, dataset: SharedDataset, served_cache: Arc<dyn ServedCache>) {
-        self.serving
-            .served_caches
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(dataset, served_cache);
+        write_lock(&self.serving.served_caches).insert(dataset, served_cache);
     }
 
     /// Stops serving the samples of `dataset`.
     pub fn withdraw(&self, dataset: &SharedDataset) {
-        self.serving.served_caches.write().unwrap_or_else(PoisonError::into_inner).remove(dataset);
+        write_lock(&self.serving.served_caches).remove(dataset);
     }
 
     /// Returns the counters so far.

@@ -6,9 +6,10 @@ use super::copies::CopyReader;
 use super::pace::ServingPace;
 use super::stats::{ServerCounters, ServerStats};
 use crate::peers::bound::ByteBudget;
-use crate::peers::counters::count;
 use crate::peers::served_cache::ServedCache;
 use crate::peers::wire::SharedDataset;
+use base::counting::count;
+use base::locks::{lock, read_lock};
 use data::http::Token;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -16,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -45,7 +46,7 @@ pub(super) struct Serving {
 
 impl Serving {
     pub(super) fn served_cache(&self, dataset: &SharedDataset) -> Option<Arc<dyn ServedCache>> {
-        self.served_caches.read().unwrap_or_else(PoisonError::into_inner).get(dataset).cloned()
+        read_lock(&self.served_caches).get(dataset).cloned()
     }
 
     pub(super) fn now(&self) -> Duration {
@@ -55,7 +56,7 @@ impl Serving {
     /// Waits until `bytes` may be read and sent. Returns `false` if the wait would be too long.
     pub(super) async fn wait_to_serve(&self, bytes: u64) -> bool {
         let now = self.now();
-        let wait = self.pace.lock().unwrap_or_else(PoisonError::into_inner).wait(now, bytes);
+        let wait = lock(&self.pace).wait(now, bytes);
         let Some(wait) = wait else { return false };
         // The runtime's clock counts milliseconds and would turn a wait of microseconds into one of a millisecond. Skip
         // such short waits.
@@ -68,7 +69,7 @@ impl Serving {
     pub(super) fn adjust_pace(&self, begun: Duration) {
         let now = self.now();
         let wait = self.own_reads_wait.load(Relaxed);
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner).adjust(now, now - begun, wait);
+        lock(&self.pace).adjust(now, now - begun, wait);
     }
 
     pub(super) fn stats(&self) -> ServerStats {
@@ -88,7 +89,7 @@ impl Serving {
                 continue;
             };
             count(&self.counters.connections, 1);
-            let number = place.number();
+            let number = place.number;
             let task = tokio::spawn(self.clone().converse(stream, tls.clone(), place));
             self.connections.served_by(number, task.abort_handle());
         }

@@ -1,12 +1,12 @@
 //! Statistics of a server.
 
-use crate::peers::counters::counters;
+use base::counting::counters;
 
 counters! {
     /// Counters since the server was started, and a gauge.
     ServerStats,
     /// The atomic counters.
-    ServerCounters:
+    pub(in crate::peers) ServerCounters:
     /// The number of connections that were accepted.
     connections,
     /// The number of connections that were closed at once, because there were too many.

@@ -6,8 +6,9 @@
 
 use super::Cache;
 use crate::tier::copies::Offer;
+use base::locks::lock;
 use data::dataset::{BlockObserver, FileBlock, FileId};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// The maximum number of repeated offers for the samples of one block. While all write buffers wait for the drive, an
@@ -25,7 +26,7 @@ impl Cache {
     /// Returns whether this process must keep all samples of a file's blocks: only one of the processes that share a
     /// directory does, the one that holds the lock on the file. If the lock is free, takes it and keeps it.
     pub(in crate::tier) fn keeps_blocks_of(&self, file: FileId) -> bool {
-        let mut locks = self.block_locks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut locks = lock(&self.block_locks);
         if locks.contains_key(&file) {
             return true;
         }
@@ -34,7 +35,7 @@ impl Cache {
     }
 
     pub(super) fn release_blocks(&self) {
-        self.block_locks.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        lock(&self.block_locks).clear();
     }
 }
 
@@ -43,7 +44,8 @@ impl BlockObserver for Cache {
     /// next use take each sample when it is used.
     fn take(&self, block: &FileBlock, bytes: &[u8]) {
         let Some(version) = block.version() else { return };
-        let drawn = self.staging().epoch.as_ref().map(|(schedule, _)| schedule.order().selection().clone());
+        let drawn =
+            lock(&self.staging).epoch.as_ref().map(|(schedule, _)| schedule.order().selection().clone());
         let Some(drawn) = drawn.filter(|_| (0..self.tiers.len()).any(|place| self.fills_ahead(place))) else {
             return;
         };

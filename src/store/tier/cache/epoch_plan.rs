@@ -5,6 +5,7 @@ use super::super::fill::FillChoice;
 use super::super::plan::{Admission, KnownUses, Moment, NodeSlice, RetentionRule, TierPlan};
 use super::keep::TierPlace;
 use super::{Cache, KeptTier};
+use base::locks::lock;
 use data::schedule::{Order, Schedule};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -39,12 +40,6 @@ impl EpochPlan {
         }
         self.plan.admit(bytes, next, now)
     }
-}
-
-#[derive(Default)]
-pub(super) struct EpochPlans {
-    /// The plan of each tier; `None` for a tier that keeps samples in the order of their first use until it is full.
-    pub(super) tiers: Vec<Option<EpochPlan>>,
 }
 
 /// The facts about the plans that are needed for every sample. Each field is a set of tiers with a bit for each tier,
@@ -82,7 +77,7 @@ fn set_of(tiers: impl Iterator<Item = bool>) -> u64 {
 impl Cache {
     pub(super) fn plan(&self, epoch: u64, schedule: &Schedule, order_of: &dyn Fn(u64) -> Order) {
         let samples = schedule.order().selection().members();
-        let used = part_of(self.index().total_bytes(), samples, self.index().len());
+        let used = part_of(self.index.total_bytes(), samples, self.index.len());
         let whole = self.tiers.iter().rposition(|kept| kept.room() >= used);
         let places = 0..self.tiers.len();
         let of_all_ranks = set_of(
@@ -91,8 +86,8 @@ impl Cache {
         // Samples of an interrupted epoch may still arrive, so keep the former plans until the new ones are complete.
         let futures: Vec<_> =
             places.clone().map(|place| self.future(place, used, epoch, schedule, order_of)).collect();
-        let mut plans = self.plans();
-        let mut former = std::mem::take(&mut plans.tiers);
+        let mut plans = lock(&self.plans);
+        let mut former = std::mem::take(&mut *plans);
         former.resize_with(self.tiers.len(), || None);
         let planned = places.zip(futures).zip(former).map(|((place, future), former)| {
             let (rule, future) = future?;
@@ -104,8 +99,8 @@ impl Cache {
                 last_query: None,
             })
         });
-        *plans = EpochPlans { tiers: planned.collect() };
-        self.rules.by_next_use.store(set_of(plans.tiers.iter().map(Option::is_some)), Relaxed);
+        *plans = planned.collect();
+        self.rules.by_next_use.store(set_of(plans.iter().map(Option::is_some)), Relaxed);
         self.rules.of_all_ranks.store(of_all_ranks, Relaxed);
         self.rules.whole.store(whole.map_or(0, |whole| 1 << whole), Relaxed);
         drop(plans);

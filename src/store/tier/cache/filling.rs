@@ -4,9 +4,11 @@ use super::{Cache, OpenSource, SourceUse, TierPlace, epoch_plan};
 use crate::tier::fill::{self, Fill, FillChoice, FillJob};
 use crate::tier::measure;
 use crate::tier::rates::TierRates;
+use crate::tier::store::UnitLock;
+use base::counting::count;
+use base::locks::lock;
 use base::slot::SlotPool;
 use data::schedule::Schedule;
-use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -21,12 +23,12 @@ impl Cache {
     /// Chooses how the cache is filled. The source must be readable before this call.
     pub(super) fn choose_fill(&self, open: &Arc<OpenSource>) {
         self.fill.get_or_init(|| {
-            if self.network.is_some() || self.staging().epoch.is_none() {
+            if self.network.is_some() || lock(&self.staging).epoch.is_none() {
                 return (Fill::Use, fill::KEPT_AS_READ.into());
             }
             let (all, bytes) = (self.index.len(), self.index.total_bytes());
             let drawn = |(schedule, _): &(Schedule, u64)| schedule.order().selection().members();
-            let samples = self.staging().epoch.as_ref().map_or(all, drawn);
+            let samples = lock(&self.staging).epoch.as_ref().map_or(all, drawn);
             let job = FillJob {
                 samples,
                 bytes: epoch_plan::part_of(bytes, samples, all),
@@ -47,8 +49,8 @@ impl Cache {
         let singly = |slots: &SlotPool, depth| open(slots, depth, SourceUse::Staging);
         let measured = measure::source(&self.index, &singly, job.depth, MEASURE_FOR);
         let measured = measured.map_err(|error| format!("its storage could not be measured: {error}"))?;
-        self.counted.bytes.fetch_add(measured.bytes(), Relaxed);
-        self.staged_by_requests(measured.requests);
+        count(&self.counted.source_bytes, measured.bytes());
+        count(&self.counted.staged_requests, measured.requests);
         Ok(measured.rates)
     }
 
@@ -59,25 +61,8 @@ impl Cache {
     }
 
     /// Locks a staging unit (the shard with this number) for all tiers; `None` if another process has locked it.
-    pub(in crate::tier) fn lock_unit(&self, unit: u64) -> Option<Vec<Box<dyn Any + Send>>> {
+    pub(in crate::tier) fn lock_unit(&self, unit: u64) -> Option<Vec<UnitLock>> {
         self.tiers().filter_map(|tier| tier.parts().shared).map(|shared| shared.lock_unit(unit)).collect()
-    }
-
-    pub(in crate::tier) fn staged(&self, bytes: u64) {
-        self.counted.staged_bytes.fetch_add(bytes, Relaxed);
-    }
-
-    pub(in crate::tier) fn staged_by_requests(&self, requests: u64) {
-        self.counted.staged_requests.fetch_add(requests, Relaxed);
-    }
-
-    pub(in crate::tier) fn staging_begins(&self, units: u64) {
-        self.counted.staged_units.store(0, Relaxed);
-        self.counted.units.store(units, Relaxed);
-    }
-
-    pub(in crate::tier) fn staged_unit(&self) {
-        self.counted.staged_units.fetch_add(1, Relaxed);
     }
 
     pub(in crate::tier) fn is_full(&self) -> bool {
@@ -86,7 +71,7 @@ impl Cache {
 
     /// Tells the stager that the pipeline begins to read another batch.
     pub fn begin_batch(&self) {
-        if let Some(stager) = &self.staging().stager {
+        if let Some(stager) = &lock(&self.staging).stager {
             stager.begin_batch();
         }
     }

@@ -4,11 +4,11 @@ use super::{Cache, TierPlace};
 use crate::tier::convert::{
     Conversion, ConversionResult, Converter, CopyMaker, FormChoice, FormatDecision, FormatFacts,
 };
+use base::error::Result;
+use base::locks::lock;
 use base::names::NamedValue;
 use pixels::decode::StorageFormat;
-use std::sync::PoisonError;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// The reason why copies are not converted to another storage format, however much space there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,11 +17,6 @@ pub struct NoForms {
     pub why: &'static str,
     /// Whether conversion is impossible even if the user asks for it.
     pub is_impossible: bool,
-}
-
-#[derive(Default)]
-pub(super) struct CacheFormats {
-    decisions: Mutex<Vec<FormatDecision>>,
 }
 
 impl Cache {
@@ -58,11 +53,11 @@ impl Cache {
             decision
         });
         let decisions = decisions.collect();
-        *self.forms.decisions.lock().unwrap_or_else(PoisonError::into_inner) = decisions;
+        *lock(&self.format_decisions) = decisions;
     }
 
     pub(super) fn describe_formats(&self) -> Vec<String> {
-        let decisions = self.forms.decisions.lock().unwrap_or_else(PoisonError::into_inner);
+        let decisions = lock(&self.format_decisions);
         let named = self.tiers.iter().zip(&*decisions).filter(|(kept, _)| kept.form != FormChoice::AsIs);
         named
             .map(|(kept, decision)| {
@@ -72,7 +67,7 @@ impl Cache {
             .collect()
     }
 
-    pub(super) fn start_converter(self: &Arc<Self>) -> std::io::Result<Option<Converter>> {
+    pub(super) fn start_converter(self: &Arc<Self>) -> Result<Option<Converter>> {
         let may = |choice: FormChoice| choice != FormChoice::AsIs;
         let any = self.tiers.iter().any(|kept| may(kept.form));
         any.then(|| Converter::start(self.clone())).transpose()
@@ -85,7 +80,7 @@ impl Cache {
         is_over: &dyn Fn() -> bool,
         rest: &dyn Fn(),
     ) -> ConversionResult {
-        let decisions = self.forms.decisions.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let decisions = lock(&self.format_decisions).clone();
         // `Nothing` of one tier wins over `NotNow` of another: it may have work soon.
         let mut all = ConversionResult::NotNow;
         for (place, decision) in decisions.into_iter().enumerate().rev() {
@@ -107,9 +102,5 @@ impl Cache {
              report it, and use form=\"as-is\" until it is fixed"
                 .to_owned()
         });
-    }
-
-    pub(in crate::tier) fn own_reads_wait(&self) -> bool {
-        self.own_reads_wait.load(Relaxed)
     }
 }

@@ -8,6 +8,7 @@
 use super::super::copies::{CacheTier, Location, Offer};
 use super::super::plan::Admission;
 use super::Cache;
+use base::locks::lock;
 use base::parts::SummarizedBytes;
 use data::dataset::{FileId, FileVersion};
 use std::cmp::Reverse;
@@ -58,8 +59,8 @@ impl Cache {
         };
         match from {
             None => {
-                self.counted.reads.fetch_add(1, Relaxed);
-                self.counted.bytes.fetch_add(bytes.len() as u64, Relaxed);
+                self.counted.source_reads.fetch_add(1, Relaxed);
+                self.counted.source_bytes.fetch_add(bytes.len() as u64, Relaxed);
             }
             Some(place) => self.count_hit(place, bytes.len()),
         }
@@ -147,8 +148,8 @@ impl Cache {
             }
         }
         if with_plans.len() > 1 {
-            let plans = self.plans();
-            let last = |place: TierPlace| Some(plans.tiers.get(place)?.as_ref()?.plan.last_group());
+            let plans = lock(&self.plans);
+            let last = |place: TierPlace| Some(plans.get(place)?.as_ref()?.plan.last_group());
             with_plans.sort_by_key(|&place| Reverse(last(place)));
         }
         for place in with_plans {
@@ -169,8 +170,8 @@ impl Cache {
     /// Decides whether a tier that decides by next use keeps a sample: in free space or, if `evicting`, in place of
     /// other samples.
     fn admit(&self, place: TierPlace, sample: &ArrivedSample, evicting: bool) -> Admission {
-        let mut plans = self.plans();
-        let Some(Some(planned)) = plans.tiers.get_mut(place) else { return Admission::Bypass };
+        let mut plans = lock(&self.plans);
+        let Some(Some(planned)) = plans.get_mut(place) else { return Admission::Bypass };
         let admission = planned.admit(sample.sample, sample.bytes.len() as u64, evicting);
         for group in planned.plan.take_evicted() {
             self.tier(place).parts().local.iter().for_each(|local| local.evict_group(group));
@@ -191,7 +192,7 @@ impl Cache {
         if offer == Offer::Taken {
             self.take(sample);
         } else if !self.keeps_first(place)
-            && let Some(Some(planned)) = self.plans().tiers.get_mut(place)
+            && let Some(Some(planned)) = lock(&self.plans).get_mut(place)
         {
             // The plan has counted the sample as kept. Undo this, because the tier refused the sample or already has
             // it.

@@ -3,7 +3,7 @@
 use super::super::convert::FormChoice;
 use super::super::copies::CacheTier;
 use super::super::directory::{Directory, ServedFiles};
-use super::super::peers::{OtherNodes, OwnTiers, PeerNetwork, SharedJob};
+use super::super::peers::{OtherNodes, PeerNetwork, SharedJob};
 use super::super::ram::Ram;
 use super::super::store::{Store, StoreOptions};
 use super::CacheOptions;
@@ -124,13 +124,7 @@ pub(super) fn tiers(
                 // If this rank cannot get the memory, fail before the other ranks wait for this rank.
                 Ram::new(index, name, size, 1)?;
             }
-            let memory = options.memory().map(|(_, size)| size).sum();
-            let directories = options.tiers.iter().filter_map(TierOptions::directory).collect();
-            let configured = options.tiers.iter().map(TierOptions::to_string).collect();
-            let form = options.tiers.last().map_or(FormChoice::AsIs, TierOptions::form);
-            let (depth, no_forms) = (options.queue_depth, options.no_forms);
-            let own = OwnTiers { tiers: &opened, configured, memory, directories, depth, form, no_forms };
-            PeerNetwork::meet(peers, index, &own, job)?.map(Arc::new)
+            PeerNetwork::meet(peers, index, options, &opened, job)?.map(Arc::new)
         }
         _ => None,
     };
@@ -157,7 +151,8 @@ pub(super) fn tiers(
 }
 
 impl CacheOptions {
-    fn memory(&self) -> impl Iterator<Item = (TierName, u64)> {
+    /// The tiers in memory, and their sizes.
+    pub(in crate::tier) fn memory(&self) -> impl Iterator<Item = (TierName, u64)> {
         let in_memory = self.tiers.iter().filter(|tier| tier.directory().is_none());
         in_memory.map(|tier| (tier.name(), tier.size()))
     }

@@ -4,8 +4,11 @@
 
 use super::throttled::QuotaPace;
 use super::{ConversionResult, CopyMaker};
-use crate::tier::background_thread::BackgroundThread;
+use crate::tier::END_LIMIT;
 use crate::tier::cache::Cache;
+use base::error::Result;
+use base::locks::lock;
+use base::threads::BackgroundThread;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -36,7 +39,7 @@ struct ConverterSignals {
 }
 
 impl Converter {
-    pub(in crate::tier) fn start(cache: Arc<Cache>) -> std::io::Result<Self> {
+    pub(in crate::tier) fn start(cache: Arc<Cache>) -> Result<Self> {
         let signals = Arc::new(ConverterSignals::default());
         let work = {
             let signals = signals.clone();
@@ -45,11 +48,11 @@ impl Converter {
                 signals.run(&cache);
             }
         };
-        Ok(Self { signals, thread: BackgroundThread::start("foreload-form", work)? })
+        Ok(Self { signals, thread: BackgroundThread::start("foreload-form", "a thread of the cache", work)? })
     }
 
     pub(in crate::tier) fn begin(&self) {
-        *self.signals.has_new_epoch.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *lock(&self.signals.has_new_epoch) = true;
         self.signals.arrived.notify_all();
     }
 }
@@ -58,7 +61,7 @@ impl Drop for Converter {
     fn drop(&mut self) {
         self.signals.over.store(true, Relaxed);
         self.begin();
-        self.thread.end();
+        self.thread.end(END_LIMIT);
     }
 }
 
@@ -71,7 +74,7 @@ impl ConverterSignals {
             let mut pace = pace.borrow_mut();
             let rest = pace.rest();
             let until = Instant::now() + rest;
-            while (cache.own_reads_wait() || Instant::now() < until) && !is_over() {
+            while (cache.own_reads_wait.load(Relaxed) || Instant::now() < until) && !is_over() {
                 std::thread::sleep(REST);
             }
             if !rest.is_zero() {
@@ -89,7 +92,7 @@ impl ConverterSignals {
     }
 
     fn wait(&self, most: Option<Duration>) {
-        let mut has_new_epoch = self.has_new_epoch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut has_new_epoch = lock(&self.has_new_epoch);
         let over = || self.over.load(Relaxed);
         match most {
             Some(most) if !*has_new_epoch && !over() => {

@@ -6,7 +6,7 @@
 //! identifier of the dataset from random bytes that only this meeting has, so a restarted job never uses the servers of
 //! its former run.
 
-use super::super::cache::NoForms;
+use super::super::cache::{CacheOptions, NoForms, TierOptions};
 use super::super::convert::{FormChoice, FormatDecision, FormatFacts, PACKED, most_bytes};
 use super::super::copies::CacheTier;
 use super::super::placement::{NodeShare, Placement};
@@ -90,23 +90,6 @@ pub struct SharedJob<'a> {
     pub settings: Vec<(String, String)>,
 }
 
-/// The tiers and settings of this process, from which its message to the other ranks is made.
-pub(in crate::tier) struct OwnTiers<'a> {
-    /// The tiers that keep copies in directories on drives.
-    pub tiers: &'a [&'a dyn CacheTier],
-    /// All tiers in words, as the user configured them.
-    pub configured: Vec<String>,
-    /// The bytes of the node's memory that copies may take.
-    pub memory: u64,
-    pub directories: Vec<&'a Path>,
-    /// The maximum number of reads in flight from other nodes.
-    pub depth: usize,
-    /// The storage format that the user wants for copies in the slowest tier.
-    pub form: FormChoice,
-    /// `Some` if copies must not be converted to another storage format.
-    pub no_forms: Option<NoForms>,
-}
-
 /// A rank's message about its node's cache.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct CacheMessage {
@@ -165,7 +148,8 @@ pub(in crate::tier) struct PeerNetwork {
 }
 
 impl PeerNetwork {
-    /// Exchanges messages with all ranks, and computes the peer network. Returns `None` if all ranks are on one node.
+    /// Exchanges messages with all ranks, and computes the peer network. `directories` are the opened tiers on drives.
+    /// Returns `None` if all ranks are on one node.
     ///
     /// # Errors
     /// The errors of [`RankMeeting`]; [`Error::Config`] for ranks with different datasets or settings, for nodes that
@@ -173,7 +157,8 @@ impl PeerNetwork {
     pub(in crate::tier) fn meet(
         options: &PeersOptions,
         index: &DatasetIndex,
-        own: &OwnTiers<'_>,
+        cache: &CacheOptions,
+        directories: &[&dyn CacheTier],
         job: &SharedJob<'_>,
     ) -> Result<Option<Self>> {
         let (fingerprint, place) = (index.fingerprint(), job.place);
@@ -182,19 +167,21 @@ impl PeerNetwork {
             false => tier.stats().held_bytes,
         };
         // The end of each block of memory is too short for another sample, so about 1/32 of the memory is not counted.
-        let (memory, depth) = (own.memory - own.memory / 32, own.depth);
+        let memory: u64 = cache.memory().map(|(_, size)| size).sum();
+        let memory = memory - memory / 32;
         let mut settings = job.settings.clone();
         settings.push(("tls of peers".into(), options.tls.to_string()));
-        let (choice, no_forms) = (own.form, own.no_forms);
+        let (choice, no_forms) =
+            (cache.tiers.last().map_or(FormChoice::AsIs, TierOptions::form), cache.no_forms);
         settings.push(("form of copies".into(), choice.name().to_owned()));
         let own = CacheMessage {
             settings,
-            tiers: own.configured.clone(),
+            tiers: cache.tiers.iter().map(TierOptions::to_string).collect(),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            directories: own.directories.iter().filter_map(|directory| identity(directory)).collect(),
-            capacity: own.tiers.iter().map(room).sum::<u64>() + memory,
+            directories: cache.tiers.iter().filter_map(TierOptions::directory).filter_map(identity).collect(),
+            capacity: directories.iter().map(room).sum::<u64>() + memory,
             memory,
-            held: own.tiers.iter().map(|tier| tier.stats().held_samples).sum(),
+            held: directories.iter().map(|tier| tier.stats().held_samples).sum(),
             files: some_files(index),
             no_forms: no_forms.is_some(),
         };
@@ -216,7 +203,7 @@ impl PeerNetwork {
         let token = Token::of_job(&met.secret);
         let dataset = SharedDataset::of_job(fingerprint, &met.secret);
         let own_reads_wait = Arc::<AtomicBool>::default();
-        let sockets = SocketBudget::new(&met.nodes, is_first, depth);
+        let sockets = SocketBudget::new(&met.nodes, is_first, cache.queue_depth);
         let ReservedSockets { reservation, connections, warning } = sockets.reserve();
         if let Some(warning) = warning {
             index.notices().warn_once(("peers", "sockets"), || warning);

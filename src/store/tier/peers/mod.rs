@@ -31,24 +31,24 @@ mod reader;
 mod served_tiers;
 mod sockets;
 
-pub(super) use meeting::{OwnTiers, PeerNetwork};
-pub use meeting::{PeersOptions, RankMeeting, RanksMet};
-pub use meeting::{RankPlace, SharedJob, gather, names as node_names};
+pub(super) use meeting::PeerNetwork;
+pub use meeting::{PeersOptions, RankMeeting, RankPlace, RanksMet, SharedJob, gather, names as node_names};
 pub(super) use served_tiers::ServedTiers;
 
-use super::copies::{CacheTier, CopyFault, Location, NodesTier, Offer, TierParts, TierReader};
+use super::copies::{CacheTier, CopyFault, Location, Offer, TierParts, TierReader};
 use super::counters::CopyStats;
 use super::store::Verify;
 use crate::peers::{Bytes, HttpOptions, HttpTransfer, Peer, PeerCounts, PeerPusher, PeerStats};
 use base::crc::checksum;
 use base::error::Result;
+use base::locks::lock;
 use base::slot::SlotPool;
 use base::tier_name::TierName;
 use data::dataset::{DatasetIndex, Extent, FileId, FileVersion};
 use data::schedule::Schedule;
 use reader::PeersReader;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The number of stale copies of peers above which a warning says that nodes may see different files.
 const MANY_STALE: u64 = 64;
@@ -106,10 +106,6 @@ impl OtherNodes {
 }
 
 impl PeersShared {
-    fn state(&self) -> MutexGuard<'_, PeersState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the node whose server keeps a sample for this process; `None` if this process's own tiers keep it, or no
     /// node does.
     fn owner(&self, sample: u64) -> Option<usize> {
@@ -140,7 +136,7 @@ impl PeersShared {
     /// Returns the objects that hold the statistics. The caller reads them after the lock is released, because reading
     /// them takes too long under the lock with a thousand nodes.
     fn statistics_sources(&self) -> (Option<PeerPusher>, Arc<[PeerStats]>) {
-        let state = self.state();
+        let state = lock(&self.state);
         (state.pusher.clone(), state.former.clone())
     }
 
@@ -153,7 +149,7 @@ impl PeersShared {
             ..HttpOptions::new(self.network.dataset, self.network.token.clone())
         };
         let transfer = HttpTransfer::new(&peers, &options, on_ready)?;
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if let Some(former) = state.pusher.replace(transfer.pusher().clone()) {
             state.former = sum(&state.former, former.stats()).into();
         }
@@ -209,7 +205,7 @@ impl CacheTier for OtherNodes {
 
     fn offer(&self, _group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
         let Some(owner) = self.0.owner(sample) else { return Offer::Full };
-        let pusher = self.0.state().pusher.clone();
+        let pusher = lock(&self.0.state).pusher.clone();
         let push = |pusher: PeerPusher| {
             pusher.push(owner, sample, version, checksum(bytes), Bytes::copy_from_slice(bytes))
         };
@@ -245,19 +241,20 @@ impl CacheTier for OtherNodes {
     }
 }
 
-impl NodesTier for OtherNodes {
-    fn is_responsible_for(&self, sample: u64) -> bool {
+impl OtherNodes {
+    /// Returns whether another node owns the sample, so that no tier of this node must keep it.
+    pub(super) fn is_responsible_for(&self, sample: u64) -> bool {
         self.0.network.owners.owner(sample) != Some(self.0.network.own) || self.0.reads_own_server()
     }
 
     /// Returns whether another node owns the sample. Only nodes with space for a sample own it.
-    fn wants(&self, sample: u64) -> bool {
+    pub(super) fn wants(&self, sample: u64) -> bool {
         self.0.owner(sample).is_some()
     }
 
-    fn begin(&self, schedule: &Schedule, first_step: u64) {
+    pub(super) fn begin(&self, schedule: &Schedule, first_step: u64) {
         let shared = &self.0;
-        let mut state = shared.state();
+        let mut state = lock(&shared.state);
         state.epochs += 1;
         if state.epochs == 1 {
             state.first_epoch_was_whole = first_step == 0;
@@ -278,13 +275,11 @@ impl NodesTier for OtherNodes {
         self.warn_of_stale_copies();
     }
 
-    fn peers(&self) -> Vec<(String, PeerStats)> {
+    pub(super) fn peers(&self) -> Vec<(String, PeerStats)> {
         let nodes = &self.0.network.nodes;
         nodes.iter().map(|node| node.name.clone()).zip(self.0.stats()).collect()
     }
-}
 
-impl OtherNodes {
     fn warn_of_stale_copies(&self) {
         let PeerCounts { reads, stale, .. } = self.0.counts();
         if stale > MANY_STALE && 2 * stale > reads {

@@ -3,8 +3,9 @@
 use super::super::cache::{Cache, TierPlace};
 use super::super::copies::{CopyFault, Location, Offer};
 use crate::peers::{Accepted, Found, ServedCache};
+use base::locks::lock;
 use data::dataset::FileVersion;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 /// How long samples that other nodes push wait to be published together, so that not every sample gets a separate
@@ -24,7 +25,7 @@ impl ServedTiers {
     }
 
     fn publish(&self, cache: &Cache) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = lock(&self.waiting);
         if waiting.is_some_and(|since| since.elapsed() >= PUBLISH_AFTER) {
             *waiting = None;
             cache.publish();
@@ -39,7 +40,7 @@ fn copies(cache: &Cache, sample: u64) -> impl Iterator<Item = (TierPlace, Locati
 
 impl ServedCache for ServedTiers {
     fn find(&self, sample: u64, version: Option<FileVersion>) -> Found {
-        let Some(cache) = self.cache.upgrade().filter(|cache| sample < cache.index().len()) else {
+        let Some(cache) = self.cache.upgrade().filter(|cache| sample < cache.index.len()) else {
             return Found::Absent;
         };
         let mut answer = Found::Absent;
@@ -74,8 +75,8 @@ impl ServedCache for ServedTiers {
     }
 
     fn length(&self, sample: u64) -> Option<u32> {
-        let cache = self.cache.upgrade().filter(|cache| sample < cache.index().len())?;
-        Some(cache.index().extent(sample).length)
+        let cache = self.cache.upgrade().filter(|cache| sample < cache.index.len())?;
+        Some(cache.index.extent(sample).length)
     }
 
     fn accepts_at_once(&self, sample: u64) -> bool {
@@ -103,7 +104,7 @@ impl ServedCache for ServedTiers {
         }
         match cache.accept_push(sample, version, bytes) {
             Offer::Taken => {
-                self.waiting.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Instant::now);
+                lock(&self.waiting).get_or_insert_with(Instant::now);
                 Accepted::Taken
             }
             Offer::Present => Accepted::Present,

@@ -2,26 +2,17 @@
 
 use super::super::catalog::{SegmentIndex, SegmentRow};
 use base::crc::checksum;
+use base::locks::{lock, write_lock};
 use base::parts::RawHeaderSummary;
 use base::slot::Slot;
 use data::dataset::FileVersion;
 use pixels::decode::StorageFormat;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, RwLock};
 
 pub(super) struct RamBlock {
     /// The memory of the block. The bytes of samples that are in the catalog never change.
     pub(super) memory: RwLock<Slot>,
     pub(super) samples: Mutex<Vec<u64>>,
-}
-
-impl RamBlock {
-    pub(super) fn memory(&self) -> RwLockReadGuard<'_, Slot> {
-        self.memory.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn samples(&self) -> MutexGuard<'_, Vec<u64>> {
-        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The common properties of a block's samples: their group, and the storage format that the last conversion tried to
@@ -60,10 +51,10 @@ impl MemoryPlace {
         (form, last_target): (StorageFormat, StorageFormat),
         bytes: &[u8],
     ) -> SegmentRow {
-        let mut slot = self.block.memory.write().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = write_lock(&self.block.memory);
         slot.bytes_mut()[self.offset..self.offset + bytes.len()].copy_from_slice(bytes);
         drop(slot);
-        self.block.samples().push(sample);
+        lock(&self.block.samples).push(sample);
         let (offset, length) = (self.offset as u32, bytes.len() as u32);
         // Copies in memory are always read whole, so they need no header summary.
         let header_summary = RawHeaderSummary::default();

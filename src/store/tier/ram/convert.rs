@@ -3,13 +3,14 @@
 use super::super::catalog::SegmentIndex;
 use super::super::convert::{Conversion, ConversionResult, form_of_record};
 use super::super::copies::{ConvertibleTier, Offer};
-use super::super::counters::count;
 use super::{BlockKind, OpenBlock, RamBlock, RamShared};
+use base::counting::count;
 use base::crc::checksum;
+use base::locks::{lock, read_lock};
 use data::dataset::{Extent, FileId, FileVersion};
 use pixels::decode::StorageFormat;
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 struct ConvertedSample {
     sample: u64,
@@ -42,7 +43,7 @@ impl ConvertibleTier for RamShared {
             count(&self.counters.unconvertible_samples, kept.saturating_sub(counted));
             if let Some(open) = open {
                 let open = OpenBlock { unconvertible: kept, ..open };
-                self.filling().open.entry((group, StorageFormat::AsIs)).or_default().push(open);
+                lock(&self.filling).open.entry((group, StorageFormat::AsIs)).or_default().push(open);
             }
             return ConversionResult::Some;
         }
@@ -71,7 +72,7 @@ impl RamShared {
     /// got no sample since an epoch ended. A chosen open block is not filled any more. Each class of samples has
     /// separate blocks, so most blocks never become full.
     fn unconverted(&self, form: StorageFormat) -> Option<ChosenBlock> {
-        let mut filling = self.filling();
+        let mut filling = lock(&self.filling);
         let waiting: Vec<_> =
             self.catalog().live().filter(|(_, segment)| segment.last_target < form).collect();
         let is_ripe = |open: &OpenBlock| {
@@ -87,7 +88,7 @@ impl RamShared {
             let at = blocks.iter().position(|open| open.segment == segment)?;
             Some(blocks.remove(at))
         });
-        let blocks = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
+        let blocks = read_lock(&self.blocks);
         Some(ChosenBlock { segment, group, block: blocks.get(&segment)?.clone(), open })
     }
 
@@ -98,7 +99,7 @@ impl RamShared {
         block: &RamBlock,
         conversion: &mut Conversion<'_>,
     ) -> Option<Vec<ConvertedSample>> {
-        let samples = block.samples().clone();
+        let samples = lock(&block.samples).clone();
         let mut all = Vec::with_capacity(samples.len());
         for sample in samples {
             if (conversion.is_over)() {

@@ -7,23 +7,24 @@
 
 mod block;
 mod convert;
-mod reader;
 
 use super::catalog::{Catalog, SegmentIndex};
 use super::convert::{assert_is_copy, form_of_record};
 use super::copies::{CacheTier, CopyFault, LocalTier, Location, Offer, Publish, TierParts, TierReader};
-use super::counters::{CopyCounters, CopyStats, count};
+use super::counters::{CopyCounters, CopyStats};
+use crate::io::ImmediateReader;
 use crate::io::storage::{available_memory, memory_limit};
 use crate::peers::CopyBytes;
+use base::counting::count;
 use base::error::{Error, Result};
+use base::locks::{lock, read_lock, write_lock};
 use base::slot::{OVERHEAD, Slot, SlotPool};
 use base::tier_name::TierName;
 use block::{BlockKind, MemoryPlace, OpenBlock, RamBlock};
 use data::dataset::{DatasetIndex, Extent, FileVersion, Stamp};
 use pixels::decode::StorageFormat;
-use reader::RamReader;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The bytes of a huge page. Arenas are multiples of it.
 const HUGE_PAGE: u64 = 2 << 20;
@@ -41,6 +42,9 @@ const SAMPLES_OF_BLOCK: u64 = 16;
 /// The maximum number of open blocks of a group. A block whose end is too short for one sample stays open for a smaller
 /// sample. With a single open block, some 3 % of the memory would be lost to such ends.
 const OPEN_BLOCKS: usize = 8;
+
+/// The maximum number of answers of a reader that wait to be taken.
+const READER_DEPTH: usize = 64;
 
 pub(crate) struct Ram(Arc<RamShared>);
 
@@ -129,24 +133,20 @@ impl Ram {
 
 impl RamShared {
     fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
-        self.catalog.read().unwrap_or_else(PoisonError::into_inner)
+        read_lock(&self.catalog)
     }
 
     fn catalog_mut(&self) -> RwLockWriteGuard<'_, Catalog> {
-        self.catalog.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn filling(&self) -> MutexGuard<'_, Filling> {
-        self.filling.lock().unwrap_or_else(PoisonError::into_inner)
+        write_lock(&self.catalog)
     }
 
     fn read<T>(&self, extent: &Extent, take: impl FnOnce(&[u8]) -> T) -> Result<T> {
-        let block = self.blocks.read().unwrap_or_else(PoisonError::into_inner).get(&extent.file.0).cloned();
+        let block = read_lock(&self.blocks).get(&extent.file.0).cloned();
         let Some(block) = block else {
             let gone = std::io::Error::from(std::io::ErrorKind::NotFound);
             return Err(Error::io("read", format!("a sample's copy in {}", self.name), gone));
         };
-        let slot = block.memory();
+        let slot = read_lock(&block.memory);
         let begin = extent.offset as usize;
         Ok(take(&slot.bytes()[begin..begin + extent.length as usize]))
     }
@@ -175,7 +175,7 @@ impl RamShared {
             catalog.announce(number);
             catalog.publish(number, kind.0, &stamp)
         };
-        self.blocks.write().unwrap_or_else(PoisonError::into_inner).insert(segment, block.clone());
+        write_lock(&self.blocks).insert(segment, block.clone());
         let mut new = OpenBlock { segment, block, used: 0, idle_since_epoch: false, unconvertible: 0 };
         let place = new.take(length);
         let open = filling.open.entry(kind).or_default();
@@ -230,16 +230,16 @@ impl RamShared {
     /// Makes an arena in addition to the `known` arenas, if no other thread has done so. While the system allocates the
     /// memory, this thread holds only the lock `growing`, which other threads need only to make an arena.
     fn grow(&self, known: usize) {
-        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _growing = lock(&self.growing);
         let bytes = {
-            let filling = self.filling();
+            let filling = lock(&self.filling);
             if filling.arenas.len() > known || filling.refused {
                 return;
             }
             self.next_arena(&filling)
         };
         let arena = SlotPool::new(bytes as usize);
-        let mut filling = self.filling();
+        let mut filling = lock(&self.filling);
         match arena {
             Ok(arena) => {
                 filling.arenas.push(arena);
@@ -263,7 +263,7 @@ impl RamShared {
         is_kept: impl Fn() -> bool,
     ) -> Result<(MutexGuard<'_, Filling>, MemoryPlace), Offer> {
         loop {
-            let mut filling = self.filling();
+            let mut filling = lock(&self.filling);
             if is_kept() {
                 return Err(Offer::Present);
             }
@@ -303,8 +303,8 @@ impl RamShared {
             return false;
         }
         // Free the memory before `full` is cleared, so that a thread that sees space can take it.
-        self.blocks.write().unwrap_or_else(PoisonError::into_inner).remove(&segment);
-        let mut filling = self.filling();
+        write_lock(&self.blocks).remove(&segment);
+        let mut filling = lock(&self.filling);
         filling.open.retain(|_, open| {
             open.retain(|open| open.segment != segment);
             !open.is_empty()
@@ -328,12 +328,12 @@ impl CacheTier for Ram {
     }
 
     fn is_open(&self) -> bool {
-        let filling = self.0.filling();
+        let filling = lock(&self.0.filling);
         !filling.full && !filling.refused
     }
 
     fn can_take(&self) -> bool {
-        !self.0.filling().refused
+        !lock(&self.0.filling).refused
     }
 
     fn offer(&self, group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
@@ -388,12 +388,20 @@ impl CacheTier for Ram {
     fn stats(&self) -> CopyStats {
         let (held_samples, held_bytes) = self.0.catalog().held();
         let quota_bytes = self.0.capacity;
-        CopyStats { held_samples, held_bytes, used_bytes: held_bytes, quota_bytes, ..self.0.counters.stats() }
+        CopyStats { held_samples, held_bytes, used_bytes: held_bytes, quota_bytes, ..self.0.counters.read() }
     }
 
     fn reader(&self, _slots: &SlotPool) -> TierReader {
         let shared = self.0.clone();
-        TierReader::Listening(Box::new(move |_| Ok(Box::new(RamReader::new(shared)))))
+        let copy = move |extent: Extent, slot: &mut Slot| {
+            shared.read(&extent, |bytes| {
+                slot.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+                bytes.len()
+            })
+        };
+        TierReader::Listening(Box::new(move |_| {
+            Ok(Box::new(ImmediateReader::new(READER_DEPTH, "memory", copy)))
+        }))
     }
 }
 
@@ -418,7 +426,7 @@ impl LocalTier for Ram {
     /// the system may have memory again.
     fn publish(&self, when: Publish) {
         if when == Publish::AtEnd {
-            let mut filling = self.0.filling();
+            let mut filling = lock(&self.0.filling);
             (filling.refused, filling.full) = (false, false);
             filling.open.values_mut().flatten().for_each(|open| open.idle_since_epoch = true);
         }
@@ -429,7 +437,7 @@ impl LocalTier for Ram {
     }
 
     fn offers_at_once(&self, group: u64, length: u32) -> bool {
-        let filling = self.0.filling();
+        let filling = lock(&self.0.filling);
         let fits = filling
             .open
             .get(&(group, StorageFormat::AsIs))

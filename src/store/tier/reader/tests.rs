@@ -59,7 +59,7 @@ impl PackedCopy {
     }
 
     fn read(&mut self, parts: WantedBytes, chosen_by: Option<SummarizedBytes>) -> Completion {
-        let extent = self.cache.index().extent(0);
+        let extent = self.cache.index.extent(0);
         let slot = self.slots.try_take(2 * self.packed.len()).unwrap();
         let request = ReadRequest::new(7, extent, slot);
         self.reader.submit(ReadRequest { parts: Some(parts), chosen_by, ..request });

@@ -6,19 +6,22 @@
 mod pace;
 mod units;
 
-use super::background_thread::BackgroundThread;
+use super::END_LIMIT;
 use super::cache::{Cache, OpenSource, SourceUse};
 use super::copies::Offer;
 use super::fill::STAGED_READ;
 use super::revalidate::version_now;
+use super::store::UnitLock;
 use crate::io::{Completion, ReadRequest, Reader, Waker};
+use base::counting::count;
 use base::error::Result;
+use base::locks::lock;
 use base::slot::SlotPool;
+use base::threads::BackgroundThread;
 use base::trace::{Stage, StageWork, TraceLane};
 use data::dataset::{FileId, FileVersion};
 use data::schedule::Schedule;
 use pace::Pace;
-use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -50,7 +53,7 @@ struct StagingOrders {
 }
 
 impl Stager {
-    pub(super) fn start(cache: Arc<Cache>, open: Arc<OpenSource>) -> std::io::Result<Self> {
+    pub(super) fn start(cache: Arc<Cache>, open: Arc<OpenSource>) -> Result<Self> {
         let orders = Arc::new(StagingOrders::default());
         let work = {
             let orders = orders.clone();
@@ -62,13 +65,13 @@ impl Stager {
                 }
             }
         };
-        Ok(Self { orders, thread: BackgroundThread::start("foreload-stage", work)? })
+        Ok(Self { orders, thread: BackgroundThread::start("foreload-stage", "a thread of the cache", work)? })
     }
 
     pub(super) fn begin(&self, schedule: Schedule, first_step: u64) {
         self.orders.first_step.store(first_step, Relaxed);
         self.orders.begun.store(0, Relaxed);
-        let mut order = self.orders.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut order = lock(&self.orders.order);
         *order = Some(schedule);
         // Set the flag under the lock, because the thread takes the order and the flag together.
         self.orders.new_order.store(true, Relaxed);
@@ -83,22 +86,22 @@ impl Stager {
 
 impl Drop for Stager {
     fn drop(&mut self) {
-        let order = self.orders.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let order = lock(&self.orders.order);
         // Set the flags under the lock, so that the thread cannot begin to wait between its check and this change.
         self.orders.over.store(true, Relaxed);
         self.orders.new_order.store(true, Relaxed);
         drop(order);
         self.orders.arrived.notify_all();
-        if let Some(waker) = &*self.orders.waker.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(waker) = &*lock(&self.orders.waker) {
             (waker.0)();
         }
-        self.thread.end();
+        self.thread.end(END_LIMIT);
     }
 }
 
 impl StagingOrders {
     fn next(&self) -> Option<Schedule> {
-        let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut order = lock(&self.order);
         loop {
             if self.over.load(Relaxed) {
                 return None;
@@ -112,7 +115,7 @@ impl StagingOrders {
     }
 
     fn rest(&self, time: Duration) {
-        let order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let order = lock(&self.order);
         let new_order = |_: &mut Option<Schedule>| !self.new_order.load(Relaxed);
         drop(self.arrived.wait_timeout_while(order, time, new_order));
     }
@@ -134,7 +137,7 @@ struct StagingWorker<'a> {
     next_token: u64,
     arrived: Vec<Completion>,
     /// The locks on units, held until the staged samples are published, so that no other process stages them again.
-    locks: Vec<Box<dyn Any + Send>>,
+    locks: Vec<UnitLock>,
     lane: TraceLane,
 }
 
@@ -142,12 +145,12 @@ impl<'a> StagingWorker<'a> {
     fn new(cache: &'a Cache, orders: &'a StagingOrders, open: &OpenSource) -> Result<Self> {
         // Slots need extra pages for alignment. If samples are larger than a staging read, the memory suffices for
         // fewer reads.
-        let depth = if cache.index().has_remote() { REMOTE_DEPTH } else { DEPTH };
+        let depth = if cache.index.has_remote() { REMOTE_DEPTH } else { DEPTH };
         let room = |bytes: u64| bytes as usize + 2 * base::slot::PAGE;
-        let largest = STAGED_READ.max(u64::from(cache.index().largest()));
+        let largest = STAGED_READ.max(u64::from(cache.index.largest()));
         let slots = SlotPool::new((DEPTH * room(largest)).max(depth * room(STAGED_READ)))?;
         let reader = open(&slots, depth, SourceUse::Staging)?;
-        *orders.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(reader.waker());
+        *lock(&orders.waker) = Some(reader.waker());
         let pace = Pace::new(cache.stage_bandwidth());
         Ok(Self {
             cache,
@@ -160,7 +163,7 @@ impl<'a> StagingWorker<'a> {
             next_token: 0,
             arrived: Vec::new(),
             locks: Vec::new(),
-            lane: cache.trace().lane("stager"),
+            lane: cache.trace.lane("stager"),
         })
     }
 
@@ -185,10 +188,11 @@ impl<'a> StagingWorker<'a> {
 
     /// Stages missing samples, until all are staged, the tiers are full, or there is a new order.
     fn stage(&mut self, schedule: &Schedule) -> Result<()> {
-        let index = self.cache.index().clone();
+        let index = self.cache.index.clone();
         let step = self.orders.step();
         let plan = units::units(&index, schedule, step, self.cache.steps_ahead(schedule));
-        self.cache.staging_begins(plan.len() as u64);
+        self.cache.counted.staged_units.store(0, Relaxed);
+        self.cache.counted.units.store(plan.len() as u64, Relaxed);
         for unit in plan {
             if self.interrupted() {
                 return Ok(());
@@ -214,7 +218,7 @@ impl<'a> StagingWorker<'a> {
                     return Ok(());
                 }
             }
-            self.cache.staged_unit();
+            count(&self.cache.counted.staged_units, 1);
         }
         Ok(())
     }
@@ -246,9 +250,9 @@ impl<'a> StagingWorker<'a> {
     }
 
     fn version(&self, file: FileId) -> Option<FileVersion> {
-        let index = self.cache.index();
+        let index = &self.cache.index;
         index.shard_version(file).or_else(|| {
-            self.cache.count_stats(1);
+            count(&self.cache.counted.looks, 1);
             version_now(index, file)
         })
     }
@@ -256,7 +260,7 @@ impl<'a> StagingWorker<'a> {
     fn absorb(&mut self) -> Result<()> {
         let before = self.reader.stats().requests;
         self.reader.wait(&mut self.arrived)?;
-        self.cache.staged_by_requests(self.reader.stats().requests - before);
+        count(&self.cache.counted.staged_requests, self.reader.stats().requests - before);
         let arrived = std::mem::take(&mut self.arrived);
         for Completion { token, result, .. } in arrived {
             let Some((chunk, version, since)) = self.pending.remove(&token) else { continue };
@@ -264,7 +268,7 @@ impl<'a> StagingWorker<'a> {
             let took = now - since;
             match result {
                 Ok(bytes) => {
-                    self.cache.staged(bytes.len() as u64);
+                    count(&self.cache.counted.staged_bytes, bytes.len() as u64);
                     let samples = chunk.samples.len() as u64;
                     let work = StageWork { bytes: bytes.len() as u64, samples, ..StageWork::default() };
                     self.lane.record(Stage::Ahead, since, now, work);
@@ -277,7 +281,8 @@ impl<'a> StagingWorker<'a> {
                 Err(error) => self.cache.note_error(error),
             }
             let bytes = chunk.extent.length.into();
-            let rest = self.pace.rest(self.started.elapsed(), bytes, took, self.cache.demand_waits());
+            let rest =
+                self.pace.rest(self.started.elapsed(), bytes, took, self.cache.demand_waits.load(Relaxed));
             if !rest.is_zero() {
                 self.orders.rest(rest);
             }
@@ -287,7 +292,7 @@ impl<'a> StagingWorker<'a> {
 
     fn store(&self, chunk: &StagedChunk, version: FileVersion, bytes: &[u8]) {
         for &sample in &chunk.samples {
-            let range = chunk.range(self.cache.index().extent(sample));
+            let range = chunk.range(self.cache.index.extent(sample));
             // The writer is busy. Try again later: it writes as fast as it can, and nothing waits for this thread.
             while self.cache.keep_staged(sample, version, &bytes[range.clone()]) == Offer::Busy {
                 if self.interrupted() {

@@ -3,9 +3,8 @@
 use crate::segments::{nameless, remove};
 use data::dataset::DatasetIndex;
 use serde::{Deserialize, Serialize};
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
 const NAME: &str = "dataset.json";
 

@@ -4,7 +4,6 @@
 use super::super::catalog::{SegmentIndex, SegmentRow};
 use super::super::convert::{Conversion, ConversionResult, MAX_HEAD, max_converted_bytes};
 use super::super::copies::{ConvertibleTier, CopyFault};
-use super::super::counters::count;
 use super::Store;
 use super::open_segment::OpenSegment;
 use super::segment::footer_bytes;
@@ -12,6 +11,7 @@ use super::unit::UnitLock;
 use super::write_buffer::WriteBuffer;
 use crate::segments::footer::SegmentError;
 use crate::segments::pages;
+use base::counting::count;
 use base::crc::checksum;
 use base::error::{Error, Result};
 use data::dataset::Stamp;
@@ -47,7 +47,7 @@ impl ConvertibleTier for Store {
     /// processes from doing the same. At every instant the quota holds for both segments together.
     fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult {
         let shared = &self.shared;
-        if !shared.directory.is_ours() || !shared.directory.is_writable() {
+        if !shared.directory.is_ours() || !shared.directory.writable {
             return ConversionResult::Nothing;
         }
         // The reserved space suffices for one conversion. So if conversions may evict segments, one process converts at
@@ -97,7 +97,7 @@ impl ConvertibleTier for Store {
         let rows = self.segment_bytes / index.mean_bytes().max(1) + 1;
         let of_a_row = u64::from(MAX_HEAD) + footer_bytes(1);
         let most = pages(self.segment_bytes / 4 * 5 + rows * of_a_row);
-        let suffices = directory.quota() >= CONVERSIONS_OF_ROOM * most;
+        let suffices = directory.quota >= CONVERSIONS_OF_ROOM * most;
         directory.set_conversion_reserve(if wanted && suffices { most } else { 0 });
         suffices
     }
@@ -171,13 +171,13 @@ impl Store {
         else {
             return Err(Unconverted::NoRoom);
         };
-        let failed = |error| Error::io("write a cache segment in", shared.directory.own(), error);
+        let failed = |error| Error::io("write a cache segment in", &shared.directory.own, error);
         let (mut bytes, mut buffer) =
             (Vec::new(), WriteBuffer { group: footer.group, ..WriteBuffer::default() });
         let write = |open: &mut OpenSegment, buffer: &mut WriteBuffer| {
             buffer.compute_checksums();
             buffer.record_summaries(&shared.index);
-            open.file().write_all_at(&buffer.bytes, open.payload).map_err(failed)?;
+            open.file.write_all_at(&buffer.bytes, open.payload).map_err(failed)?;
             open.append(buffer);
             buffer.clear();
             Ok::<_, Error>(())
@@ -210,9 +210,9 @@ impl Store {
             return record_unconvertible();
         }
         write(&mut open, &mut buffer)?;
-        let footer = open.footer.encode(shared.directory.key(), open.number(), open.payload);
-        open.file().write_all_at(&footer, open.payload).map_err(failed)?;
-        let stamp = Stamp::of(&open.file().metadata().map_err(failed)?);
+        let footer = open.footer.encode(shared.directory.key, open.reservation.number, open.payload);
+        open.file.write_all_at(&footer, open.payload).map_err(failed)?;
+        let stamp = Stamp::of(&open.file.metadata().map_err(failed)?);
         if let Some(new) = shared.publish(&mut open, &stamp)? {
             shared.replace(segment_index, new, &open.footer.rows);
         }

@@ -14,25 +14,25 @@
 
 mod enter;
 
-use super::super::counters::{CopyCounters, count};
+use super::super::counters::CopyCounters;
 use super::about;
 use super::listing::{SegmentPages, datasets, last_use, segments};
 use super::open_segment::OpenSegment;
 use super::segment::{self, DatasetKey};
 use super::setup::{GENERATION_AT, LOCK_LIMIT, wait_for};
-use super::shared::lock;
 use crate::segments::lock_file::NEXT_AT;
 use crate::segments::{PAGE, nameless, pages, remove, u64_at};
+use base::counting::count;
 use base::error::{Error, Result};
+use base::locks::lock;
 use base::node::{LockKind, RangeLocks};
 use std::collections::{HashMap, HashSet};
-use std::fs;
-use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::{fs, io};
 
 /// The reservation of segment `n` is a byte range of the lock file that begins at `n << 24`. Each byte stands for a
 /// page, so a segment has up to 64 GiB.
@@ -42,12 +42,14 @@ pub(super) const RESERVATIONS: Range<u64> = 1 << NUMBER_SHIFT..i64::MAX as u64;
 
 pub(super) struct CacheDirectory {
     path: PathBuf,
-    own: PathBuf,
-    key: DatasetKey,
-    quota: u64,
+    /// The directory of this dataset's segments.
+    pub(super) own: PathBuf,
+    pub(super) key: DatasetKey,
+    /// In pages.
+    pub(super) quota: u64,
     pub(super) lock: RangeLocks,
     pub(super) marker: RangeLocks,
-    writable: bool,
+    pub(super) writable: bool,
     /// The pages that are reserved for the new segment of a conversion.
     conversion_reserve: AtomicU64,
     usage: Mutex<DirectoryUsage>,
@@ -104,24 +106,6 @@ impl CacheDirectory {
         }
     }
 
-    pub(super) fn is_writable(&self) -> bool {
-        self.writable
-    }
-
-    /// Returns the directory of this dataset's segments.
-    pub(super) fn own(&self) -> &Path {
-        &self.own
-    }
-
-    pub(super) fn key(&self) -> DatasetKey {
-        self.key
-    }
-
-    /// Returns the quota in pages.
-    pub(super) fn quota(&self) -> u64 {
-        self.quota
-    }
-
     pub(super) fn segment_path(&self, number: u64) -> PathBuf {
         self.own.join(segment::name(number))
     }
@@ -144,7 +128,7 @@ impl CacheDirectory {
 
     /// Returns the numbers of this dataset's published segments, and the generation at which they were listed.
     pub(super) fn published(&self) -> Result<(HashSet<u64>, u64)> {
-        if !self.is_writable() {
+        if !self.writable {
             // Without the lock, the list may miss a segment that another process is publishing. This process then sees
             // the segment only after the next change of the directory.
             let generation = self.generation()?;
@@ -203,7 +187,7 @@ impl CacheDirectory {
     /// Extends the reservation of a segment being filled to `pages` pages in total. If fewer pages are free, returns
     /// the number of pages that the segment could have.
     pub(super) fn extend(&self, open: &mut OpenSegment, pages: u64) -> Result<Result<(), u64>> {
-        let more = pages.saturating_sub(open.pages());
+        let more = pages.saturating_sub(open.reservation.pages);
         if more == 0 {
             return Ok(Ok(()));
         }
@@ -211,11 +195,11 @@ impl CacheDirectory {
         let reserve = self.conversion_reserve.load(Relaxed);
         let free = guard.make_room(more + reserve)?.saturating_sub(reserve);
         if free < more {
-            return Ok(Err(open.pages() + free));
+            return Ok(Err(open.reservation.pages + free));
         }
-        self.lock_range(&mut guard.usage, open.number(), pages)?;
+        self.lock_range(&mut guard.usage, open.reservation.number, pages)?;
         drop(guard);
-        open.set_pages(pages);
+        open.reservation.pages = pages;
         Ok(Ok(()))
     }
 
@@ -234,16 +218,18 @@ impl CacheDirectory {
 
     /// Gives a segment its name and releases its reservation: from then on the size of its file counts as used instead.
     pub(super) fn publish(&self, open: &mut OpenSegment, bytes: u64) -> Result<()> {
-        let number = open.number();
-        debug_assert!(pages(bytes) <= open.pages(), "grown beyond what was reserved");
+        let number = open.reservation.number;
+        debug_assert!(pages(bytes) <= open.reservation.pages, "grown beyond what was reserved");
         let mut guard = self.enter()?;
         guard.bump()?;
         open.link(&self.segment_path(number))?;
         guard.usage.published.entry(self.key).or_default().insert(number, pages(bytes));
         guard.usage.sum += pages(bytes);
         guard.usage.reserved.remove(&number);
-        open.set_released();
-        self.lock.unlock(reservation(number, open.pages())).map_err(|error| self.failed("unlock", error))
+        open.reservation.released = true;
+        self.lock
+            .unlock(reservation(number, open.reservation.pages))
+            .map_err(|error| self.failed("unlock", error))
     }
 
     pub(super) fn release(&self, number: u64, pages: u64) {
@@ -256,7 +242,7 @@ impl CacheDirectory {
 
     /// Unlinks a segment of this dataset. Returns its bytes if it existed.
     pub(super) fn remove(&self, number: u64) -> Result<Option<u64>> {
-        if !self.is_writable() {
+        if !self.writable {
             return Ok(None);
         }
         let mut guard = self.enter()?;

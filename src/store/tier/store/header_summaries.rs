@@ -2,9 +2,10 @@
 //! bytes of memory while its segment can be read.
 
 use super::super::catalog::{SegmentIndex, SegmentRow};
+use base::locks::{read_lock, write_lock};
 use base::parts::RawHeaderSummary;
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::RwLock;
 
 /// The header summaries of a segment's samples, each with the sample's offset, in the order of the offsets. Samples
 /// without a summary are left out.
@@ -30,16 +31,16 @@ pub(super) struct StoreSummaries(RwLock<HashMap<SegmentIndex, SegmentSummaries>>
 impl StoreSummaries {
     pub(super) fn enter(&self, segment_index: SegmentIndex, header_summaries: SegmentSummaries) {
         if !header_summaries.0.is_empty() {
-            self.0.write().unwrap_or_else(PoisonError::into_inner).insert(segment_index, header_summaries);
+            write_lock(&self.0).insert(segment_index, header_summaries);
         }
     }
 
     pub(super) fn forget(&self, segment_index: SegmentIndex) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&segment_index);
+        write_lock(&self.0).remove(&segment_index);
     }
 
     pub(super) fn get(&self, segment_index: SegmentIndex, offset: u32) -> Option<RawHeaderSummary> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&segment_index)?.get(offset)
+        read_lock(&self.0).get(&segment_index)?.get(offset)
     }
 }
 

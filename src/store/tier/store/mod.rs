@@ -34,26 +34,27 @@ pub use unit::UnitLock;
 pub use verify::Verify;
 
 use super::convert::{assert_is_copy, form_of_record};
-use super::copies::{CopyFault, Location, Offer, SharedTier};
-use super::counters::{CopyCounters, CopyStats, count};
+use super::copies::{CopyFault, Location, Offer};
+use super::counters::{CopyCounters, CopyStats};
 use crate::io::Files;
 use crate::segments::drive::WriteFaults;
 use crate::segments::{PAGE, pages};
+use base::counting::count;
 use base::error::{Error, Result};
+use base::locks::lock;
 use base::parts::RawHeaderSummary;
+use base::threads::BackgroundThread;
 use base::tier_name::TierName;
 use base::trace::Trace;
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::Sender;
 use data::dataset::{DatasetIndex, FileId, FileVersion};
 use directory::CacheDirectory;
 use segment::footer_bytes;
-use shared::{StoreShared, StoreState, lock};
-use std::any::Any;
+use shared::{StoreShared, StoreState};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::Duration;
 use write_buffer::WriteBuffers;
 use writer::{SegmentWriter, WriterCommand};
@@ -107,9 +108,7 @@ pub struct Store {
     shared: Arc<StoreShared>,
     buffers: Mutex<WriteBuffers>,
     commands: Sender<WriterCommand>,
-    writer: Option<JoinHandle<()>>,
-    /// Disconnected when the writer has ended.
-    ended: Receiver<()>,
+    writer: BackgroundThread,
     segment_bytes: u64,
 }
 
@@ -144,18 +143,15 @@ impl Store {
         let segment_bytes = segment_bytes.min(LARGEST_SEGMENT);
         let (commands, asked) = crossbeam_channel::unbounded();
         let (written, empty) = crossbeam_channel::unbounded();
-        let (end, ended) = crossbeam_channel::bounded(0);
         let writer = SegmentWriter::new(shared.clone(), asked, written, segment_bytes, options);
-        let end = WriterEnd { shared: shared.clone(), _end: end };
+        let end = WriterEnd(shared.clone());
         let run = move || {
             let _end = end;
             writer.run();
         };
-        let writer = std::thread::Builder::new().name("foreload-cache".to_owned()).spawn(run);
-        let writer = writer
-            .map_err(|error| Error::Unavailable(format!("cannot start a thread of the cache: {error}")))?;
+        let writer = BackgroundThread::start("foreload-cache", "a thread of the cache", run)?;
         let buffers = Mutex::new(WriteBuffers::new(options.write_buffers, empty, commands.clone()));
-        Ok(Arc::new(Self { shared, buffers, commands, writer: Some(writer), ended, segment_bytes }))
+        Ok(Arc::new(Self { shared, buffers, commands, writer, segment_bytes }))
     }
 
     /// Returns the location of a sample's copy, if there is one. Takes some 20 ns, or 150 ns if the sample is far from
@@ -193,13 +189,13 @@ impl Store {
     /// Returns whether the store takes samples now: the directory is writable, the store has space, and it does not
     /// pause after a failed write.
     pub fn is_open(&self) -> bool {
-        self.shared.store_state() == StoreState::Open && self.shared.directory.is_writable()
+        self.shared.store_state() == StoreState::Open && self.shared.directory.writable
     }
 
     /// Returns whether the store takes samples whenever it has space: the directory is writable, and the store does not
     /// pause after a failed write.
     pub fn can_take(&self) -> bool {
-        self.shared.store_state() != StoreState::Off && self.shared.directory.is_writable()
+        self.shared.store_state() != StoreState::Off && self.shared.directory.writable
     }
 
     /// Returns the segments as files that a reader opens like shards. They can still be read after the store is
@@ -231,7 +227,7 @@ impl Store {
             StoreState::Full => return refused(&counters.dropped_full, Offer::Full),
             StoreState::Off => return refused(&counters.dropped_off, Offer::Off),
         }
-        if !self.shared.directory.is_ours() || !self.shared.directory.is_writable() {
+        if !self.shared.directory.is_ours() || !self.shared.directory.writable {
             // A forked child has the queue but no writer.
             return refused(&counters.dropped_off, Offer::Off);
         }
@@ -280,7 +276,7 @@ impl Store {
 
     /// Removes all segments of a group soon, including those of other processes. Returns at once.
     pub fn evict_group(&self, group: u64) {
-        if !self.shared.directory.is_writable() {
+        if !self.shared.directory.writable {
             return;
         }
         let mut buffers = lock(&self.buffers);
@@ -325,8 +321,8 @@ impl Store {
     /// Returns the counters and gauges of the store.
     pub fn stats(&self) -> CopyStats {
         let (held_samples, held_bytes) = self.shared.catalog().held();
-        let quota_bytes = self.shared.directory.quota() * PAGE;
-        CopyStats { held_samples, held_bytes, quota_bytes, ..self.shared.counters.stats() }
+        let quota_bytes = self.shared.directory.quota * PAGE;
+        CopyStats { held_samples, held_bytes, quota_bytes, ..self.shared.counters.read() }
     }
 
     /// Returns the latest failure of a write, of a listing of the directory, or of a segment.
@@ -337,39 +333,38 @@ impl Store {
     pub(in crate::tier) fn counters(&self) -> &CopyCounters {
         &self.shared.counters
     }
-}
 
-impl SharedTier for Store {
-    fn lock_unit(&self, unit: u64) -> Option<Box<dyn Any + Send>> {
-        UnitLock::take(&self.shared, unit).map(|lock| Box::new(lock) as Box<dyn Any + Send>)
-    }
-
-    fn unpublished(&self) -> u64 {
+    /// Returns the maximum number of bytes that the store has taken but that are not yet readable.
+    pub(in crate::tier) fn unpublished(&self) -> u64 {
         2 * self.segment_bytes
     }
 
-    fn forget(&self, file: FileId) {
+    /// Removes a segment of an earlier run, because other nodes own its samples now.
+    pub(in crate::tier) fn forget(&self, file: FileId) {
         let _ = self.commands.send(WriterCommand::RemoveStale(file.0));
     }
 
-    fn header_summary(&self, sample: u64, location: &Location) -> Option<RawHeaderSummary> {
+    /// Returns the summary of the header of a packed copy at `location`, if it is known and the tier's reader may read
+    /// only parts of the copy.
+    pub(in crate::tier) fn header_summary(
+        &self,
+        sample: u64,
+        location: &Location,
+    ) -> Option<RawHeaderSummary> {
         self.shared.header_summary(sample, location)
     }
 }
 
 /// Stops the store from taking samples when the writer ends, for whatever reason.
-struct WriterEnd {
-    shared: Arc<StoreShared>,
-    _end: Sender<()>,
-}
+struct WriterEnd(Arc<StoreShared>);
 
 impl Drop for WriterEnd {
     fn drop(&mut self) {
-        self.shared.set_state(StoreState::Off);
+        self.0.set_state(StoreState::Off);
         if std::thread::panicking() {
             let defect = "the cache's writer thread panicked, and nothing more is cached: this is a bug in Foreload; \
                  please report it";
-            self.shared.failed(defect.to_owned());
+            self.0.failed(defect.to_owned());
         }
     }
 }
@@ -384,8 +379,7 @@ impl Drop for Store {
         self.publish_at_end();
         let _ = self.commands.send(WriterCommand::Stop);
         for limit in END_LIMITS {
-            if self.ended.recv_timeout(limit) == Err(crossbeam_channel::RecvTimeoutError::Disconnected) {
-                let _ = self.writer.take().map(JoinHandle::join);
+            if self.writer.end(limit) {
                 return;
             }
             self.shared.abandoned.store(true, Relaxed);

@@ -16,20 +16,19 @@ use std::sync::Arc;
 /// The order of the fields matters: the file is dropped, and so closed, before its pages are released. So the reserved
 /// pages always cover the written pages.
 pub(super) struct OpenSegment {
-    file: File,
-    reservation: Reservation,
+    pub file: File,
+    pub reservation: Reservation,
     pub payload: u64,
     /// The footer that the file will get: a row for each sample that has been written.
     pub footer: Footer,
 }
 
 /// Reserves a part of the directory's quota for a segment, until dropped.
-struct Reservation {
+pub(super) struct Reservation {
     directory: Arc<CacheDirectory>,
-    number: u64,
-    pages: u64,
-    /// Whether the pages were released already, because the published file counts in their place.
-    released: bool,
+    pub number: u64,
+    pub pages: u64,
+    pub released: bool,
     /// A second descriptor of the lock file, with a higher number than the segment's descriptor. It keeps the
     /// reservation until the process has closed the segment, however the process ends. The kernel closes descriptors in
     /// the order of their numbers, upwards or downwards depending on its version. The number of the segment's
@@ -65,22 +64,6 @@ impl OpenSegment {
         Ok(Self { file, reservation, payload: 0, footer: Footer { group, rows: Vec::new() } })
     }
 
-    pub(super) fn file(&self) -> &File {
-        &self.file
-    }
-
-    pub(super) fn number(&self) -> u64 {
-        self.reservation.number
-    }
-
-    pub(super) fn pages(&self) -> u64 {
-        self.reservation.pages
-    }
-
-    pub(super) fn set_pages(&mut self, pages: u64) {
-        self.reservation.pages = pages;
-    }
-
     /// Takes the rows of a buffer whose bytes have been written after the payload.
     pub(super) fn append(&mut self, buffer: &mut WriteBuffer) {
         // All samples of a segment begin below 4 GiB.
@@ -99,10 +82,6 @@ impl OpenSegment {
     /// [`Error::Io`] naming `path`.
     pub(super) fn link(&self, path: &Path) -> Result<()> {
         nameless::link(&self.file, path).map_err(|error| Error::io("publish", path, error))
-    }
-
-    pub(super) fn set_released(&mut self) {
-        self.reservation.released = true;
     }
 }
 

@@ -1,10 +1,9 @@
 //! The state that the callers, the writer and the readers of a store share, and the loading of other processes'
 //! segments.
 
-use super::super::catalog::SegmentRow;
-use super::super::catalog::{Catalog, SegmentIndex};
+use super::super::catalog::{Catalog, SegmentIndex, SegmentRow};
 use super::super::copies::Location;
-use super::super::counters::{CopyCounters, count};
+use super::super::counters::CopyCounters;
 use super::directory::CacheDirectory;
 use super::header_summaries::{SegmentSummaries, StoreSummaries};
 use super::open_segment::OpenSegment;
@@ -12,7 +11,9 @@ use super::segment::{Footer, may_be};
 use super::verify::{Verify, versions_now};
 use crate::io::Files;
 use crate::segments::footer::SegmentError;
+use base::counting::count;
 use base::error::Result;
+use base::locks::{lock, read_lock, write_lock};
 use base::parts::RawHeaderSummary;
 use base::tier_name::TierName;
 use data::dataset::{DatasetIndex, Extent, FileId, FileVersion, Stamp};
@@ -21,7 +22,7 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The number of samples that are entered while the catalog is locked once. Readers wait for the lock for some ten
 /// microseconds at most.
@@ -87,11 +88,11 @@ impl StoreShared {
     }
 
     pub(super) fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
-        self.catalog.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+        read_lock(&self.catalog)
     }
 
     pub(super) fn catalog_mut(&self) -> RwLockWriteGuard<'_, Catalog> {
-        self.catalog.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+        write_lock(&self.catalog)
     }
 
     /// Forgets a segment with all its samples, so that readers close it. Returns whether it could be read before.
@@ -138,7 +139,7 @@ impl StoreShared {
     /// Publishes a segment whose bytes are all written. Returns its index in the catalog, where the caller must enter
     /// its samples; `None` if the catalog had the segment already.
     pub(super) fn publish(&self, open: &mut OpenSegment, stamp: &Stamp) -> Result<Option<SegmentIndex>> {
-        let number = open.number();
+        let number = open.reservation.number;
         // Announce the segment first, so that a thread that lists the directory in between recognises it as ours.
         let announced = self.catalog_mut().announce(number);
         if let Err(error) = self.directory.publish(open, stamp.size) {
@@ -181,8 +182,7 @@ impl StoreShared {
     /// Removes a segment in which most samples are out of date, because their files have changed. The few current
     /// samples are not worth the space of the segment.
     pub(super) fn remove_stale(&self, segment_index: SegmentIndex) {
-        let Some(segment) = self.catalog().segment(segment_index).filter(|_| self.directory.is_writable())
-        else {
+        let Some(segment) = self.catalog().segment(segment_index).filter(|_| self.directory.writable) else {
             return;
         };
         if self.forget(segment_index) {
@@ -341,13 +341,9 @@ impl StoreShared {
             return Err(SegmentError::Io(io::Error::other("is not a file")));
         }
         let stamp = Stamp::of(&metadata);
-        let footer = Footer::read(&file, stamp.size, self.directory.key(), number, &self.index)?;
+        let footer = Footer::read(&file, stamp.size, self.directory.key, number, &self.index)?;
         Ok((stamp, footer))
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Files for StoreShared {

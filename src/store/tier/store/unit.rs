@@ -1,6 +1,7 @@
 //! Locks on units of staging. They decide which process stages which shard.
 
-use super::shared::{StoreShared, lock};
+use super::shared::StoreShared;
+use base::locks::lock;
 use base::node::LockKind;
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ impl UnitLock {
         let directory = &shared.directory;
         let mut units = lock(&directory.units);
         // The kernel's lock excludes other processes; `units` excludes other locks of this process.
-        if !directory.is_ours() || !directory.is_writable() || units.contains(&unit) {
+        if !directory.is_ours() || !directory.writable || units.contains(&unit) {
             return None;
         }
         match directory.marker.try_lock(byte(unit), LockKind::Exclusive) {

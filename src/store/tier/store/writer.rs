@@ -1,8 +1,6 @@
 //! The writer: the only thread that writes, publishes and evicts, so that no other thread waits for the drive.
 
-use super::super::catalog::SegmentIndex;
-use super::super::catalog::SegmentRow;
-use super::super::counters::count;
+use super::super::catalog::{SegmentIndex, SegmentRow};
 use super::StoreOptions;
 use super::open_segment::OpenSegment;
 use super::segment::footer_bytes;
@@ -11,6 +9,7 @@ use super::verify::{Verify, versions_now};
 use super::write_buffer::WriteBuffer;
 use crate::segments::drive::Drive;
 use crate::segments::{PAGE, pages};
+use base::counting::count;
 use base::error::{Error, Result};
 use base::tier_name::TierName;
 use base::trace::{Gauge, Stage, StageWork, TraceLane};
@@ -237,7 +236,7 @@ impl SegmentWriter {
 
     fn write_buffer(&mut self, buffer: &mut WriteBuffer) -> Result<()> {
         let Some(open) = self.open.get_mut(&buffer.group) else { return Ok(()) };
-        if let Err(error) = self.drive.write(open.file(), &buffer.bytes, open.payload) {
+        if let Err(error) = self.drive.write(&open.file, &buffer.bytes, open.payload) {
             let open = self.open.remove(&buffer.group);
             return Err(self.failed(open, "write", error));
         }
@@ -251,10 +250,10 @@ impl SegmentWriter {
         if open.footer.rows.is_empty() {
             return Ok(());
         }
-        let (shared, number) = (self.shared.clone(), open.number());
-        let footer = open.footer.encode(shared.directory.key(), number, open.payload);
-        let written = self.drive.write(open.file(), &footer, open.payload);
-        let stamped = written.and_then(|()| Ok(Stamp::of(&open.file().metadata()?)));
+        let (shared, number) = (self.shared.clone(), open.reservation.number);
+        let footer = open.footer.encode(shared.directory.key, number, open.payload);
+        let written = self.drive.write(&open.file, &footer, open.payload);
+        let stamped = written.and_then(|()| Ok(Stamp::of(&open.file.metadata()?)));
         let stamp = match stamped {
             Ok(stamp) => stamp,
             Err(error) => return Err(self.failed(Some(open), "write", error)),
@@ -341,7 +340,7 @@ impl SegmentWriter {
     /// Abandons a segment that could not be written, with all its samples, and makes the error.
     fn failed(&self, open: Option<OpenSegment>, what: &str, error: io::Error) -> Error {
         self.count_lost(open.as_ref().map_or(&[], |open| &open.footer.rows));
-        Error::io(format!("{what} a cache segment in"), self.shared.directory.own(), error)
+        Error::io(format!("{what} a cache segment in"), &self.shared.directory.own, error)
     }
 
     fn count_lost(&self, rows: &[SegmentRow]) {
@@ -357,7 +356,7 @@ impl SegmentWriter {
             format!(
                 "writing to the cache failed: {error}. Nothing is cached for {seconds} s at a time, and training \
                  continues from the dataset. Free space on the drive of {}, or allow writing to it",
-                shared.directory.own().display()
+                shared.directory.own.display()
             )
         });
         self.shared.set_state(StoreState::Off);

@@ -14,7 +14,7 @@ fn reservoirs_of_other_ranks_are_divided_as_if_there_had_been_these() {
                 filled(SEED, KeepBy::Uniform, Capacity::Samples(capacity), &dealt)
             })
             .collect();
-        let threshold = each.iter().flat_map(Reservoir::parts).filter_map(|part| part.threshold).min();
+        let threshold = each.iter().flat_map(Reservoir::parts).filter_map(|(_, threshold)| threshold).min();
         let everything = filled(SEED, KeepBy::Uniform, Capacity::Samples(1000), &all);
         for rank in 0..ranks {
             let is_own = |id: u64| id % ranks == rank;

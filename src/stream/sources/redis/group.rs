@@ -26,12 +26,10 @@ struct PendingEntry {
 }
 
 pub(super) struct GroupReader {
-    stream: String,
+    options: RedisOptions,
     group: String,
     consumer: String,
     what: String,
-    start: String,
-    claim_after: Duration,
     notices: Notices,
     joined: bool,
     /// The connection number (`RedisLink::connections_made`) for which this consumer's own pending entries were listed.
@@ -51,12 +49,10 @@ pub(super) struct GroupReader {
 impl GroupReader {
     pub(super) fn new(options: &RedisOptions, group: &str, what: String, notices: Notices) -> Self {
         Self {
-            stream: options.stream.clone(),
+            options: options.clone(),
             group: group.to_owned(),
             consumer: options.consumer(),
             what,
-            start: options.start.clone(),
-            claim_after: options.claim_after,
             notices,
             joined: false,
             listed_for: 0,
@@ -73,18 +69,18 @@ impl GroupReader {
 
     pub(super) fn resume_at(&mut self, position: &SourcePosition) {
         self.settled = position.settled.iter().cloned().collect();
-        self.check_at = Instant::now() + self.claim_after;
+        self.check_at = Instant::now() + self.options.claim_after;
     }
 
     /// Joins the group. Creates the group and the stream if they are missing.
     pub(super) fn begin(&mut self, link: &mut RedisLink) -> Result<(), RedisFailure> {
-        let start = match self.start.as_str() {
+        let start = match self.options.start.as_str() {
             "first" => "0",
             "new" => "$",
             id => id,
         };
         let mut command = cmd("XGROUP");
-        command.arg("CREATE").arg(&self.stream).arg(&self.group).arg(start).arg("MKSTREAM");
+        command.arg("CREATE").arg(&self.options.stream).arg(&self.group).arg(start).arg("MKSTREAM");
         match link.ask(&command, Duration::ZERO) {
             Err(failure) if !failure.is("BUSYGROUP") => return Err(failure),
             _ => self.joined = true,
@@ -139,7 +135,7 @@ impl GroupReader {
         let until = self.check_at.min(self.next_sign_of_life);
         let patience = patience.min(until.saturating_duration_since(Instant::now()));
         let mut command = self.read_group(count, patience);
-        command.arg("STREAMS").arg(&self.stream).arg(">");
+        command.arg("STREAMS").arg(&self.options.stream).arg(">");
         let answer = link.ask(&command, patience)?;
         entries_of_stream(answer).ok_or_else(|| link.not_understood())
     }
@@ -162,7 +158,7 @@ impl GroupReader {
         let mut command = self.read_group(1, Duration::ZERO);
         // No entry is pending after this id. The highest possible id cannot be used, because it means `>` (new
         // entries).
-        command.arg("STREAMS").arg(&self.stream).arg(EntryId(u64::MAX, u64::MAX - 1).to_string());
+        command.arg("STREAMS").arg(&self.options.stream).arg(EntryId(u64::MAX, u64::MAX - 1).to_string());
         link.ask(&command, Duration::ZERO)?;
         self.next_sign_of_life = Instant::now() + self.check_interval();
         Ok(())
@@ -188,9 +184,9 @@ impl GroupReader {
 
     /// Lists the pending entries of a consumer that was silent for too long.
     fn list_dead(&mut self, link: &mut RedisLink) -> Result<(), RedisFailure> {
-        let allowed = self.claim_after.as_millis() as u64;
+        let allowed = self.options.claim_after.as_millis() as u64;
         let mut command = cmd("XINFO");
-        command.arg("CONSUMERS").arg(&self.stream).arg(&self.group);
+        command.arg("CONSUMERS").arg(&self.options.stream).arg(&self.group);
         let answer = link.ask(&command, Duration::ZERO)?;
         for consumer in list(answer).ok_or_else(|| link.not_understood())? {
             let info = NamedValues::of(consumer).ok_or_else(|| link.not_understood())?;
@@ -209,7 +205,7 @@ impl GroupReader {
                      was only stalled, raise claim_after= (now {} s); further takeovers are not reported",
                     self.what,
                     idle / 1000,
-                    self.claim_after.as_secs_f64(),
+                    self.options.claim_after.as_secs_f64(),
                 ));
             }
             self.backlog.extend(ids.into_iter().map(|id| PendingEntry { id, idle: allowed }));
@@ -222,7 +218,7 @@ impl GroupReader {
     }
 
     fn check_interval(&self) -> Duration {
-        (self.claim_after / 4).min(Duration::from_secs(15))
+        (self.options.claim_after / 4).min(Duration::from_secs(15))
     }
 
     /// The next pending ids of a consumer, beginning with the id `from`.
@@ -233,7 +229,7 @@ impl GroupReader {
         from: &str,
     ) -> Result<Vec<String>, RedisFailure> {
         let mut command = cmd("XPENDING");
-        command.arg(&self.stream).arg(&self.group).arg(from).arg("+").arg(MAX_IDS).arg(consumer);
+        command.arg(&self.options.stream).arg(&self.group).arg(from).arg("+").arg(MAX_IDS).arg(consumer);
         let answer = link.ask(&command, Duration::ZERO)?;
         let id = |pending| text(list(pending)?.first()?).map(str::to_owned);
         let ids = list(answer).and_then(|all| all.into_iter().map(id).collect());
@@ -247,7 +243,7 @@ impl GroupReader {
         let next = self.backlog.iter().take(count).take_while(|pending| pending.idle == idle);
         let ids: Vec<&str> = next.map(|pending| pending.id.as_str()).collect();
         let mut command = cmd("XCLAIM");
-        command.arg(&self.stream).arg(&self.group).arg(&self.consumer).arg(idle).arg(&ids);
+        command.arg(&self.options.stream).arg(&self.group).arg(&self.consumer).arg(idle).arg(&ids);
         let answer = link.ask(&command, Duration::ZERO)?;
         let mut found = entries(answer).ok_or_else(|| link.not_understood())?;
         if idle == 0 {
@@ -270,7 +266,7 @@ impl GroupReader {
     ) -> Result<(), RedisFailure> {
         for ids in position.settled.chunks(MAX_IDS) {
             let mut command = cmd("XACK");
-            command.arg(&self.stream).arg(&self.group).arg(ids);
+            command.arg(&self.options.stream).arg(&self.group).arg(ids);
             match link.ask(&command, Duration::ZERO)? {
                 Value::Int(_) => {}
                 _ => return Err(link.not_understood()),

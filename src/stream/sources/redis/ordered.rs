@@ -21,13 +21,8 @@ use std::time::{Duration, Instant};
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct OrderedReader {
-    stream: String,
-    name: String,
+    options: RedisOptions,
     what: String,
-    start: String,
-    share: RankShare,
-    /// Whether this reader trims the stream itself.
-    trims: bool,
     notices: Notices,
     /// The id of the entry that was read last, or 0-0 before the first. `None` until the start is known.
     after: Option<EntryId>,
@@ -49,12 +44,8 @@ pub(super) struct OrderedReader {
 impl OrderedReader {
     pub(super) fn new(options: &RedisOptions, what: String, notices: Notices) -> Self {
         Self {
-            stream: options.stream.clone(),
-            name: options.name().to_owned(),
+            options: options.clone(),
             what,
-            start: options.start.clone(),
-            share: options.share,
-            trims: options.trim,
             notices,
             after: None,
             divisions: Vec::new(),
@@ -75,7 +66,8 @@ impl OrderedReader {
     pub(super) fn resume_at(&mut self, position: &SourcePosition) -> Result<()> {
         self.after = self.entry(position.after.as_deref())?;
         // The position may also be the end of an empty stream, or the entry after which a reader began.
-        self.has_read = self.after.is_some_and(|after| after != EntryId::default()) && self.start != "new";
+        self.has_read =
+            self.after.is_some_and(|after| after != EntryId::default()) && self.options.start != "new";
         let division =
             |ranks: &Vec<Option<String>>| ranks.iter().map(|at| self.entry(at.as_deref())).collect();
         self.divisions = position.divisions.iter().map(division).collect::<Result<_>>()?;
@@ -102,7 +94,7 @@ impl OrderedReader {
         let afters: Vec<Option<String>> = former.iter().map(|position| position.after.clone()).collect();
         let entries: Vec<Option<EntryId>> =
             afters.iter().map(|after| self.entry(after.as_deref())).collect::<Result<_>>()?;
-        let first = match self.start.as_str() {
+        let first = match self.options.start.as_str() {
             // A rank that never began needs no entries from before the positions of the other ranks.
             "new" => entries.into_iter().flatten().min(),
             _ => entries.into_iter().min().flatten(),
@@ -113,19 +105,19 @@ impl OrderedReader {
         let is_behind = |after: &Option<String>| after.as_deref().and_then(EntryId::parse) > first;
         divisions.retain(|ranks| ranks.iter().any(is_behind));
         let mut position = SourcePosition::union(former);
-        position.settled.retain(|key| self.share.owns(&self.name, key));
+        position.settled.retain(|key| self.options.share.owns(self.options.name(), key));
         Ok(SourcePosition { after: first.map(|first| first.to_string()), divisions, ..position })
     }
 
     /// The id after which reading began, if it began at the stream's end.
     pub(super) fn starts_after(&self) -> Option<String> {
-        self.after.filter(|_| self.start == "new").map(|after| after.to_string())
+        self.after.filter(|_| self.options.start == "new").map(|after| after.to_string())
     }
 
     pub(super) fn begin(&mut self, link: &mut RedisLink) -> Result<(), RedisFailure> {
         let info = self.stream_info(link)?;
         if self.after.is_none() {
-            (self.after, self.number) = match self.start.as_str() {
+            (self.after, self.number) = match self.options.start.as_str() {
                 // Entries that were trimmed before this reader existed do not count as missing.
                 "first" => (Some(EntryId::default()), info.removed()),
                 "new" => (Some(info.last), info.added),
@@ -155,7 +147,7 @@ impl OrderedReader {
             // A timeout of 0 means that Redis waits without limit.
             command.arg("BLOCK").arg(patience.as_millis().max(1) as u64);
         }
-        command.arg("STREAMS").arg(&self.stream).arg(after.to_string());
+        command.arg("STREAMS").arg(&self.options.stream).arg(after.to_string());
         let answer = link.ask(&command, patience)?;
         let entries = entries_of_stream(answer).ok_or_else(|| link.not_understood())?;
         if let Some(last) = entries.last() {
@@ -172,23 +164,23 @@ impl OrderedReader {
 
     /// Returns how many entries are missing before this entry, or `None` if this rank skips the entry.
     pub(super) fn missing_before(&mut self, id: EntryId, key: &str) -> Option<u64> {
-        let sample = sample_id(&self.name, key);
+        let sample = sample_id(self.options.name(), key);
         let settled = |ranks: &Vec<Option<EntryId>>| {
             let owner = RankShare::owner(ranks.len() as u32, sample);
             ranks.get(owner as usize).is_some_and(|after| *after >= Some(id))
         };
-        if !self.share.owns_id(sample) || self.divisions.iter().any(settled) {
+        if !self.options.share.owns_id(sample) || self.divisions.iter().any(settled) {
             return None;
         }
         // The owner of an entry that was never read is unknown, so rank 0 counts all missing entries.
         let missing = std::mem::take(&mut self.missing);
-        Some(if self.share.rank == 0 { missing } else { 0 })
+        Some(if self.options.share.rank == 0 { missing } else { 0 })
     }
 
     /// Asks the server for information about the stream. A stream that does not exist yet counts as empty.
     fn stream_info(&mut self, link: &mut RedisLink) -> Result<StreamInfo, RedisFailure> {
         self.last_check = Instant::now();
-        match link.ask(cmd("XINFO").arg("STREAM").arg(&self.stream), Duration::ZERO) {
+        match link.ask(cmd("XINFO").arg("STREAM").arg(&self.options.stream), Duration::ZERO) {
             Ok(answer) => StreamInfo::of(answer).ok_or_else(|| link.not_understood()),
             Err(failure) if failure.is_missing_stream() => Ok(StreamInfo::default()),
             Err(failure) => Err(failure),
@@ -231,7 +223,7 @@ impl OrderedReader {
             // All removed entries and all read entries come before the first existing entry.
             match self.number {
                 Some(number) => self.miss(removed.saturating_sub(number)),
-                None if removed > 0 && !self.trims => self.warn_missing(None),
+                None if removed > 0 && !self.options.trim => self.warn_missing(None),
                 None => {}
             }
             self.number = Some(self.number.unwrap_or_default().max(removed));
@@ -294,7 +286,7 @@ impl OrderedReader {
     ) -> Result<(), RedisFailure> {
         let Some(after) = position.after.as_deref().and_then(EntryId::parse) else { return Ok(()) };
         let mut command = cmd("XTRIM");
-        command.arg(&self.stream).arg("MINID").arg("=").arg(after.next().to_string());
+        command.arg(&self.options.stream).arg("MINID").arg("=").arg(after.next().to_string());
         link.ask(&command, Duration::ZERO).map(drop)
     }
 }

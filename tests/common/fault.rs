@@ -4,10 +4,10 @@
 //! `ShortReads` does that inside the readers, so that tests also run the readers' own code that requests the missing
 //! bytes.
 
-use super::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker};
-use base::error::{Error, Result};
-use base::rng::{RandomKey, RandomStream, Use};
-use data::dataset::Extent;
+use foreload::testing::dataset::Extent;
+use foreload::testing::io::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker};
+use foreload::testing::rng::{RandomKey, RandomStream, Use};
+use foreload::{Error, Result};
 use std::collections::HashMap;
 
 /// How often each fault happens, in percent of requests.
