@@ -6,6 +6,7 @@ use crate::batch::{BatchCloser, Ticket};
 use crate::config::LANES;
 use crate::pipeline::{mixing::FilledPlaces, run::EpochRun};
 use base::error::Result;
+use base::locks::lock;
 use crossbeam_channel::Sender;
 use data::dataset::Stamp;
 use data::schedule::BatchEntry;
@@ -14,7 +15,7 @@ use pixels::decode::cuda::CudaPlan;
 use pixels::decode::{JpegHeader, PlanesLayout};
 use pixels::gpu::PinnedSlice;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The right to fill one row of a batch for a GPU, and the assembly that collects the batch.
 pub(crate) struct GpuPlace {
@@ -119,6 +120,7 @@ pub(crate) struct Assembly {
     common: Sender<SubBatch>,
     sub_batches_in_flight: SubBatchesInFlight,
     filled: Option<Arc<FilledPlaces>>,
+    // Valid after every statement, so a panic elsewhere cannot break it.
     state: Mutex<AssemblyState>,
 }
 
@@ -148,7 +150,7 @@ impl Assembly {
     }
 
     pub(crate) fn add(&self, item: PreparedSample) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.items.push(item);
         state.missing -= 1;
         if state.missing == 0 {
@@ -158,7 +160,7 @@ impl Assembly {
 
     /// Sends the samples collected so far to a lane as a sub-batch, because the reading thread waits for their slots.
     pub(crate) fn flush(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if !state.items.is_empty() {
             self.send(&mut state);
         }
@@ -183,10 +185,5 @@ impl Assembly {
             // then dropped, so the batch is not delivered.
             let _ = queue.send(sub_batch);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, AssemblyState> {
-        // The state is valid after every statement, so a panic elsewhere cannot have broken it.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
