@@ -13,9 +13,9 @@ use crate::batch::{BatchPool, BatchStorage, Pools, Sink, UploadBuffer, Uploader}
 use crate::config::Device;
 use crate::sharing::{BatchClient, BatchPosition, LeasedBatch, Sharing, SharingStats, WakeEvent, wait_for};
 use base::error::{Error, Result};
+use base::threads::caught;
 use crossbeam_channel::{Receiver, unbounded};
 use std::os::fd::AsFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use store::io::Waker;
@@ -89,9 +89,7 @@ pub(crate) fn start(
 impl SharedBatchThread {
     fn run(&mut self, runs: &Receiver<Arc<EpochRun>>) {
         for run in runs {
-            let outcome = catch_unwind(AssertUnwindSafe(|| self.take_shared(&run)));
-            let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("sharing", &*panic)));
-            match outcome {
+            match caught("sharing", || self.take_shared(&run)) {
                 Ok(true) => {}
                 Ok(false) => self.batch_client.rest(),
                 Err(error) => run.inbox.fail(error),

@@ -21,12 +21,12 @@ use crate::pipeline::{
 };
 use base::error::{Error, Result};
 use base::slot::Slot;
+use base::threads::caught;
 use crossbeam_channel::{Receiver, select};
 use pixels::augment::cuda::{LaneMemory, LevelsAt, MixLauncher, ViewLauncher};
 use pixels::decode::nvjpeg::{CallOutcomes, NvJpegBackend};
 use pixels::gpu::{DeviceBuffer, InFlight, Stream};
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Runs the lane with the index `number` until its two queues are closed: its own queue and the common one.
@@ -43,15 +43,14 @@ pub(crate) fn run(of: &ThreadContext, stage: &GpuStage, number: usize, queues: [
         // Keep the closer outside of the closure: on an error, it must outlive the device's work, which may still write
         // to the batch.
         let mut closer = Some(closer);
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let outcome = caught("decoding on the GPU", || {
             let lane = match &mut lane {
                 Some(lane) => lane,
                 // Make the lane on this thread, because it borrows decoders. An error ends only this run.
                 empty => empty.insert(GpuLane::new(of, stage, number)?),
             };
             lane.process(&run, items, filled.as_deref(), &mut closer, last)
-        }));
-        let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("decoding on the GPU", &*panic)));
+        });
         if let Err(error) = outcome {
             run.inbox.fail(error);
             // Dropping the lane waits for its queued work.
