@@ -1,6 +1,7 @@
 //! Collects the samples of batches for a GPU. Samples that workers have prepared wait in an assembly until a lane (a
 //! thread that works on one batch on the GPU) takes them.
 
+use super::image::LaneImage;
 use super::per_image::PerImage;
 use crate::batch::{BatchCloser, Ticket};
 use crate::config::LANES;
@@ -8,11 +9,9 @@ use crate::pipeline::{mixing::FilledPlaces, run::EpochRun};
 use base::error::Result;
 use base::locks::lock;
 use crossbeam_channel::Sender;
-use data::dataset::Stamp;
 use data::schedule::BatchEntry;
 use pixels::augment::DrawnViews;
-use pixels::decode::cuda::CudaPlan;
-use pixels::decode::{JpegHeader, PlanesLayout};
+use pixels::decode::JpegHeader;
 use pixels::gpu::PinnedSlice;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -30,35 +29,10 @@ pub(crate) struct PreparedSample {
 }
 
 pub(crate) enum PreparedImage {
-    Encoded {
-        bytes: PinnedSlice,
-        header: JpegHeader,
-        drawn: DrawnViews,
-    },
-    Own {
-        bytes: PinnedSlice,
-        plan: Box<CudaPlan>,
-        drawn: DrawnViews,
-    },
-    Decoded {
-        bytes: PinnedSlice,
-        layout: PlanesLayout,
-        drawn: DrawnViews,
-    },
-    /// A file that the lane must decode on the CPU, because there was no page-locked memory to decode into.
-    Undecoded {
-        bytes: PinnedSlice,
-        drawn: DrawnViews,
-    },
-    /// A file that the lane must read and decode on the CPU. The file is not stored next to the rest of its sample, and
-    /// there was no page-locked memory for it. `stamp` is the version of the shard that the sample was read from.
-    /// `drawn` is set if the views depend on other fields of the sample.
-    Unread {
-        stamp: Option<Stamp>,
-        drawn: Option<DrawnViews>,
-    },
-    /// The sample lacks this image, which is optional.
-    Absent,
+    /// An image for nvJPEG. The lane chooses its decoder.
+    Encoded { bytes: PinnedSlice, header: JpegHeader, drawn: DrawnViews },
+    /// An image that needs no decoder of nvJPEG.
+    Ready(LaneImage),
 }
 
 /// The samples that a lane processes together: a whole batch, or a part of a batch if slots ran short before the batch

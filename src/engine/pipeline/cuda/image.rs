@@ -71,13 +71,15 @@ pub(crate) enum LaneImage {
         layout: PlanesLayout,
         drawn: DrawnViews,
     },
-    /// A file for the CPU. `is_reported_damaged` is set if one of Foreload's own kernels has found damage in it.
+    /// A file that the lane decodes on the CPU. `is_reported_damaged` is set if one of Foreload's own kernels has found damage in it.
     ForCpu {
         bytes: PinnedSlice,
         drawn: DrawnViews,
         is_reported_damaged: bool,
     },
-    /// A file that the CPU must still read and decode. `stamp` is the version of the shard to read from.
+    /// A file that the CPU must still read and decode. The file is not stored next to the rest of its sample, and there
+    /// was no page-locked memory for it. `stamp` is the version of the shard that the sample was read from. `drawn` is
+    /// set if the views depend on other fields of the sample.
     Unread {
         stamp: Option<Stamp>,
         drawn: Option<DrawnViews>,
@@ -89,6 +91,7 @@ pub(crate) enum LaneImage {
     },
     /// An image of a failed sample, which a substitute will replace.
     Replaced,
+    /// An image without pixels: its sample has failed, or lacks this image, which is optional.
     Blank,
     /// No work is left: the image is in the batch, or the batch will not be delivered.
     Done,

@@ -6,6 +6,7 @@
 use super::GpuStage;
 use super::assembly::{GpuPlace, PreparedImage, PreparedSample};
 use super::balance::KernelCall;
+use super::image::LaneImage;
 use super::per_image::PerImage;
 use super::refused::ImageId;
 use crate::batch::Ticket;
@@ -126,12 +127,15 @@ impl Preparer {
         let record = self.stage.slots.pin(record)?;
         found.try_map(|image, found| {
             let bytes = match found {
-                None => return Ok(PreparedImage::Absent),
+                None => return Ok(PreparedImage::Ready(LaneImage::Blank)),
                 Some(_) if only => record.clone(),
                 Some(ImageBytes::InRecord(range)) => record.part(range)?,
                 Some(ImageBytes::ReadSeparately(bytes)) => match pinned(&self.stage, &bytes)? {
                     Some(bytes) => bytes,
-                    None => return Ok(PreparedImage::Unread { stamp, drawn: self.drawn_of(image) }),
+                    None => {
+                        let drawn = self.drawn_of(image);
+                        return Ok(PreparedImage::Ready(LaneImage::Unread { stamp, drawn }));
+                    }
                 },
             };
             let made = self.prepare_image(image, ReadImage { bytes, parts: None }, of);
@@ -227,13 +231,14 @@ impl Preparer {
             if let Some(plan) = own.plan(views.region())? {
                 self.stage.balancer.count(None);
                 of.stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, arrived);
-                return Ok(PreparedImage::Own { bytes, plan: Box::new(plan), drawn: views });
+                let own = LaneImage::Own { bytes, plan: Box::new(plan), drawn: views };
+                return Ok(PreparedImage::Ready(own));
             }
             drawn = Some(views);
         }
         if parts.is_some() {
             // Only packed images are read in parts, so the image is packed.
-            return self.decode_here(image, drawn, ReadImage { bytes, parts }, of);
+            return self.decode_here(image, drawn, ReadImage { bytes, parts }, of).map(PreparedImage::Ready);
         }
         let bytes = match storage_format_of(&bytes) {
             StorageFormat::Packed if !self.stage.cpu_may_decode && !on_canvas => self.rebuilt(run, &bytes)?,
@@ -254,7 +259,7 @@ impl Preparer {
             of.stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, bytes.len());
             return Ok(PreparedImage::Encoded { bytes: bytes.part(file)?, header, drawn });
         }
-        self.decode_here(image, drawn, ReadImage { bytes, parts: None }, of)
+        self.decode_here(image, drawn, ReadImage { bytes, parts: None }, of).map(PreparedImage::Ready)
     }
 
     fn decode_here(
@@ -263,7 +268,7 @@ impl Preparer {
         drawn: Option<DrawnViews>,
         ReadImage { bytes, parts }: ReadImage,
         Drawn { run, draw, stopwatch, .. }: &mut Drawn<'_>,
-    ) -> Result<PreparedImage> {
+    ) -> Result<LaneImage> {
         let start = stopwatch.now();
         let views = drawn.map_or(ViewsFrom::Boxes(&[]), ViewsFrom::Header);
         let of = SampleImage { image, draw: *draw, bytes: &bytes, parts, views };
@@ -272,14 +277,15 @@ impl Preparer {
         let Some(mut slot) = self.stage.slots.slots().try_take(layout.bytes as usize) else {
             // The lane decodes the image later. It needs no bytes that were not read, because the same views need the
             // same rows.
-            return Ok(PreparedImage::Undecoded { bytes, drawn });
+            // There is no page-locked memory to decode into.
+            return Ok(LaneImage::ForCpu { bytes, drawn, is_reported_damaged: false });
         };
         copy(&self.cpu.planes, &layout, slot.bytes_mut());
         stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, 0);
         self.stage
             .balancer
             .record_cpu_image(run.context.config.threads, (stopwatch.now() - start).as_secs_f64());
-        Ok(PreparedImage::Decoded { bytes: self.stage.slots.pin(slot)?, layout, drawn })
+        Ok(LaneImage::Planes { bytes: self.stage.slots.pin(slot)?, layout, drawn })
     }
 
     /// Rebuilds the original file of a packed image, for nvJPEG. This happens if another job has filled the cache with

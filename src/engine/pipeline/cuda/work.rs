@@ -51,15 +51,7 @@ impl<'a> LaneReceiver<'a> {
         let sample = place.draw.sample;
         let received = pixels.and_then(|pixels| {
             pixels.try_map(|image, pixels| match pixels {
-                PreparedImage::Decoded { bytes, layout, drawn } => {
-                    Ok(LaneImage::Planes { bytes, layout, drawn })
-                }
-                PreparedImage::Own { bytes, plan, drawn } => Ok(LaneImage::Own { bytes, plan, drawn }),
-                PreparedImage::Undecoded { bytes, drawn } => {
-                    Ok(LaneImage::ForCpu { bytes, drawn, is_reported_damaged: false })
-                }
-                PreparedImage::Unread { stamp, drawn } => Ok(LaneImage::Unread { stamp, drawn }),
-                PreparedImage::Absent => Ok(LaneImage::Blank),
+                PreparedImage::Ready(image) => Ok(image),
                 PreparedImage::Encoded { bytes, header, drawn } => {
                     let id = ImageId { sample, image: image as u32 };
                     match self.stage.backends(&header, id).next() {
