@@ -2,11 +2,9 @@
 
 use super::per_image::PerImage;
 use super::refused::ImageId;
-use crate::batch::Ticket;
 use crate::pipeline::mixing::FilledPlace;
 use base::error::{Error, Result};
 use data::dataset::Stamp;
-use data::schedule::Draw;
 use pixels::augment::DrawnViews;
 use pixels::decode::cuda::{CudaPlan, LaunchTables};
 use pixels::decode::nvjpeg::{Abilities, NvJpegBackend};
@@ -22,24 +20,13 @@ pub(super) fn planes_bytes(layout: &PlanesLayout) -> u64 {
 
 /// One sample of a sub-batch. If one of its images is decoded again, all are. If one fails, the sample fails.
 pub(crate) struct LaneSample {
-    pub ticket: Ticket,
-    pub(super) position: u64,
-    /// The draw that fills this row of the batch. If its sample has failed, this is the draw of the substitute.
-    pub draw: Draw,
-    pub valid: bool,
+    pub place: FilledPlace,
     pub images: PerImage<LaneImage>,
 }
 
 impl LaneSample {
     pub(super) fn id(&self, image: usize) -> ImageId {
-        ImageId { sample: self.draw.sample, image: image as u32 }
-    }
-
-    /// Consumes the sample and returns the row of the batch that it filled. Mixing may still change the image and the
-    /// label in this row.
-    pub(crate) fn into_place(self) -> FilledPlace {
-        let Draw { sample, occurrence } = self.draw;
-        FilledPlace { ticket: self.ticket, position: self.position, sample, occurrence, valid: self.valid }
+        ImageId { sample: self.place.draw.sample, image: image as u32 }
     }
 
     pub(crate) fn is_encoded(&self) -> bool {

@@ -177,9 +177,9 @@ impl<'a> GpuLane<'a> {
         }
         let complete = last && todo.is_empty();
         match filled {
-            None => finished.into_iter().for_each(|work| work.into_place().finish(&self.context.index)),
+            None => finished.into_iter().for_each(|work| work.place.finish(&self.context.index)),
             Some(filled) => {
-                finished.into_iter().for_each(|work| filled.keep(work.into_place()));
+                finished.into_iter().for_each(|work| filled.keep(work.place));
                 if complete {
                     self.mix(run, closer.as_ref().ok_or_else(closed_too_early)?, filled)?;
                 }

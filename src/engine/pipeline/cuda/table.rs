@@ -52,7 +52,7 @@ impl LaneTable {
                 }
                 _ => ImageParams::blank(),
             };
-            entry.copy_from_slice(params.at(sample.work.ticket.index()).as_bytes());
+            entry.copy_from_slice(params.at(sample.work.place.ticket.index()).as_bytes());
         }
         self.programs.write(programs);
         let from = staging.pin(slot)?.part(0..bytes)?;

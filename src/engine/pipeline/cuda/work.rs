@@ -14,13 +14,13 @@ use crate::config::{CpuDecode, DevicePools, OnError};
 use crate::pipeline::{
     boxes::boxes_of_image, consistent_read::read_consistently, context::SampleContext, cpu::CpuDecoder,
     cpu::SampleImage, cpu::ViewsFrom, fields::check_size, fields::fill_fields, members::ImageGeometry,
-    members::field_bytes, notify, originals::OriginalFiles, run::EpochRun, stopwatch::Stopwatch,
-    substitute::note_failure, substitute::substitute,
+    members::field_bytes, mixing::FilledPlace, notify, originals::OriginalFiles, run::EpochRun,
+    stopwatch::Stopwatch, substitute::note_failure, substitute::substitute,
 };
 use base::error::{DecodeError, Error, Result};
 use base::trace::TraceLane;
 use data::dataset::Stamp;
-use data::schedule::Draw;
+use data::schedule::{BatchEntry, Draw};
 use pixels::augment::DrawnViews;
 use pixels::decode::nvjpeg::NvJpegBackend;
 use pixels::decode::{Backend, ColorModel, PlanesLayout};
@@ -45,10 +45,10 @@ impl<'a> LaneReceiver<'a> {
 
     pub(crate) fn receive(&self, item: PreparedSample) -> LaneSample {
         let PreparedSample { place, ticket, pixels } = item;
-        let images = PerImage::one(LaneImage::Done);
-        let mut work =
-            LaneSample { ticket, position: place.position, draw: place.draw, valid: place.valid, images };
-        let sample = place.draw.sample;
+        let BatchEntry { position, draw, valid } = place;
+        let place = FilledPlace { ticket, position, draw, valid };
+        let mut work = LaneSample { place, images: PerImage::one(LaneImage::Done) };
+        let sample = draw.sample;
         let received = pixels.and_then(|pixels| {
             pixels.try_map(|image, pixels| match pixels {
                 PreparedImage::Ready(image) => Ok(image),
@@ -94,10 +94,10 @@ impl<'a> LaneReceiver<'a> {
             if NvJpegBackend::CudaBatched.accepts_call_of(images.filter(|image| is_of_call(image)).count()) {
                 continue;
             }
-            for LaneSample { images, draw, .. } in todo.iter_mut() {
+            for LaneSample { images, place } in todo.iter_mut() {
                 for (number, image) in images.iter_mut().enumerate().filter(|(_, image)| is_of_call(image)) {
                     let LaneImage::Encoded { header, backend, .. } = image else { continue };
-                    let id = ImageId { sample: draw.sample, image: number as u32 };
+                    let id = ImageId { sample: place.draw.sample, image: number as u32 };
                     match stage.backend_after(NvJpegBackend::CudaBatched, header, id) {
                         Some(next) => *backend = next,
                         None if stage.cpu_may_decode => image.pass_to_cpu(),
@@ -112,7 +112,7 @@ impl<'a> LaneReceiver<'a> {
     /// planes do not count against a memory limit, so call this for one sample at a time, when it is next in order.
     pub(crate) fn decode_on_cpu(&mut self, run: &EpochRun, work: &mut LaneSample) {
         for image in 0..work.images.len() {
-            let draw = work.draw;
+            let draw = work.place.draw;
             let decoded = match work.images.get(image) {
                 LaneImage::ForCpu { bytes, drawn, is_reported_damaged } => {
                     let views = ViewsFrom::Header(drawn.clone());
@@ -134,13 +134,13 @@ impl<'a> LaneReceiver<'a> {
             }
         }
         if let LaneImage::Replaced = work.images.get(0) {
-            match self.substitute(run, work.position, &mut work.ticket) {
+            match self.substitute(run, work.place.position, &mut work.place.ticket) {
                 Ok((sample, images)) => {
-                    work.draw = Draw::first(sample);
+                    work.place.draw = Draw::first(sample);
                     work.images = images;
                 }
                 Err(error) => {
-                    work.ticket.fail(work.draw.sample, error, true);
+                    work.place.ticket.fail(work.place.draw.sample, error, true);
                     work.images.set_all(|| LaneImage::Done);
                 }
             }
@@ -304,14 +304,14 @@ impl<'a> LaneReceiver<'a> {
         if is_for_gpu && self.stage.cpu_may_decode {
             return Ok(());
         }
-        Err(self.context.sample_error(work.draw.sample, no_room(&self.stage.pools, needed)))
+        Err(self.context.sample_error(work.place.draw.sample, no_room(&self.stage.pools, needed)))
     }
 
     fn fail_sample(&self, work: &mut LaneSample, error: Error) {
-        match note_failure(self.context, work.draw.sample, error, &mut work.ticket) {
+        match note_failure(self.context, work.place.draw.sample, error, &mut work.place.ticket) {
             OnError::Raise => work.images.set_all(|| LaneImage::Done),
             OnError::Zero => {
-                work.valid = false;
+                work.place.valid = false;
                 work.images.set_all(|| LaneImage::Blank);
             }
             OnError::Skip => work.images.set_all(|| LaneImage::Replaced),
