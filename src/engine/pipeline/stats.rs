@@ -1,12 +1,14 @@
 //! Counts the work and the waiting time of every stage while an epoch runs.
 
 use crate::config::LoaderConfig;
+use base::locks::lock;
 use base::tier_name::TierName;
 use base::trace::{Histogram, SharedHistogram};
 use data::dataset::{DatasetIndex, UnpackStats};
 use pixels::decode::nvjpeg::NvJpegBackend;
 use pixels::decode::{Backend, ConvertedFormat, DecodeCounts, Decoded};
 use std::ops::{AddAssign, Deref};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use store::io::ReadStats;
@@ -45,13 +47,7 @@ pub(crate) struct EpochNumbers {
     /// The number of reads in flight when the reading thread last counted them.
     pub in_flight: AtomicU64,
     pub delivered: AtomicU64,
-    pub bytes: AtomicU64,
-    pub skipped: AtomicU64,
-    pub reads: AtomicU64,
-    pub opens: AtomicU64,
-    pub requests: AtomicU64,
-    pub retries: AtomicU64,
-    pub hedges: AtomicU64,
+    reads: Mutex<ReadStats>,
     decoded: [AtomicU64; Backend::ALL.len()],
     rows_known: AtomicU64,
     pub concealed: AtomicU64,
@@ -108,13 +104,8 @@ impl EpochCounters {
     }
 
     pub(crate) fn add_reads(&self, more: ReadStats) {
-        self.bytes.fetch_add(more.bytes, Ordering::Relaxed);
-        self.skipped.fetch_add(more.skipped, Ordering::Relaxed);
-        self.reads.fetch_add(more.reads, Ordering::Relaxed);
-        self.opens.fetch_add(more.opens, Ordering::Relaxed);
-        self.requests.fetch_add(more.requests, Ordering::Relaxed);
-        self.retries.fetch_add(more.retries, Ordering::Relaxed);
-        self.hedges.fetch_add(more.hedges, Ordering::Relaxed);
+        let mut reads = lock(&self.reads);
+        *reads = *reads + more;
     }
 
     pub(crate) fn count_nvjpeg(&self, backend: NvJpegBackend, images: usize) {
@@ -168,15 +159,7 @@ impl EpochCounters {
                 workers_waiting: seconds(&self.idle),
                 consumer_waiting: seconds(&self.consumer),
             },
-            reads: ReadStats {
-                bytes: number(&self.bytes),
-                skipped: number(&self.skipped),
-                reads: number(&self.reads),
-                opens: number(&self.opens),
-                requests: number(&self.requests),
-                retries: number(&self.retries),
-                hedges: number(&self.hedges),
-            },
+            reads: *lock(&self.reads),
             decoded: DecodeCounts::counted(|backend| number(&self.decoded[backend as usize])),
             rows_known: number(&self.rows_known),
             concealed: number(&self.concealed),

@@ -220,7 +220,7 @@ impl<'a> GpuLane<'a> {
         }
         self.timing.next()?.begin(&stream, &self.engine)?;
         self.copy(run, &placed)?;
-        self.timing.current().copied(&stream)?;
+        self.timing.current().copied.record(&stream)?;
         let tables = OwnDecoder::reserve(&placed, &mut self.intake.staging, &mut self.flight)?;
         let refused = self.decode(run, arena, &placed)?;
         let mut refused = refused.into_iter().rev().peekable();
@@ -237,7 +237,7 @@ impl<'a> GpuLane<'a> {
         }
         self.timing.current().decoded(&stream)?;
         self.augment(closer, arena, &placed, first.filter(|_| by_nvjpeg(&placed)))?;
-        self.timing.current().done(&stream)?;
+        self.timing.current().done.record(&stream)?;
         let step = placed.len();
         for (number, PlacedSample { mut work, .. }) in placed.into_iter().enumerate() {
             // Release images as soon as possible. Queued work keeps the memory that it reads. But a file that may be

@@ -49,7 +49,7 @@ pub(crate) struct Timing {
 
 pub(crate) struct ChunkEvents {
     begin: Event,
-    copied: Event,
+    pub copied: Event,
     /// Begin and end of the decoding engine's work on its own stream. The time between them begins when the host has
     /// prepared the work, and includes the pauses between the engine's calls.
     pub engine: [Event; 2],
@@ -57,7 +57,7 @@ pub(crate) struct ChunkEvents {
     pub batched: [Event; 2],
     /// Completes when all kernels have decoded their planes.
     decoded: Event,
-    done: Event,
+    pub done: Event,
     /// The numbers of images that the engine and the batched kernels decoded. 0 if a call failed, because its time does
     /// not show how fast images are decoded.
     pub on_engine: usize,
@@ -86,10 +86,6 @@ impl ChunkEvents {
         engine.wait(&self.begin)
     }
 
-    pub(crate) fn copied(&self, stream: &Stream) -> Result<()> {
-        self.copied.record(stream)
-    }
-
     /// Records that the engine's work is queued. Call this at once: after the host has queued the kernels' work, the
     /// engine's time would include that work, and an idle engine would look busy.
     pub(crate) fn engine_queued(&self, engine: &Stream) -> Result<()> {
@@ -101,10 +97,6 @@ impl ChunkEvents {
         // Record the end of the kernels' work before the wait for the engine.
         self.decoded.record(stream)?;
         stream.wait(&self.engine[1])
-    }
-
-    pub(crate) fn done(&self, stream: &Stream) -> Result<()> {
-        self.done.record(stream)
     }
 }
 
