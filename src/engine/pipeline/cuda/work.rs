@@ -233,7 +233,7 @@ impl<'a> LaneReceiver<'a> {
         if is_there {
             for image in work.images.iter_mut() {
                 match image {
-                    LaneImage::Encoded { backend, .. } => run.counters.count_nvjpeg(*backend, 1),
+                    LaneImage::Encoded { backend, .. } => run.counters.count_nvjpeg(*backend),
                     LaneImage::Own { plan, .. } => run.counters.count_own(plan.form()),
                     _ => {}
                 }
