@@ -175,13 +175,13 @@ enum HostOwner {
 
 impl From<SharedMemory> for BufferMemory {
     fn from(memory: SharedMemory) -> Self {
-        Self::Host(HostMemory { base: memory.base(), owner: HostOwner::Shared(memory) })
+        Self::Host(HostMemory { base: memory.base, owner: HostOwner::Shared(memory) })
     }
 }
 
 impl From<LeasedMemory> for BufferMemory {
     fn from(memory: LeasedMemory) -> Self {
-        Self::Host(HostMemory { base: memory.base(), owner: HostOwner::Leased(memory) })
+        Self::Host(HostMemory { base: memory.map.base, owner: HostOwner::Leased(memory) })
     }
 }
 

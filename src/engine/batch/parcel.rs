@@ -174,7 +174,8 @@ impl Parcel {
             fatal: failure.fatal,
         };
         let block = |at: Range<usize>| -> Result<Block> {
-            let within = at.start <= at.end && first.checked_add(at.end).is_some_and(|end| end <= map.len());
+            let within =
+                at.start <= at.end && first.checked_add(at.end).is_some_and(|end| end <= bytes.len());
             let aligned = at.start.is_multiple_of(ALIGN);
             if within && aligned {
                 Ok(Block::part(&map, first + at.start..first + at.end))

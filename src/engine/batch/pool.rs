@@ -153,7 +153,7 @@ impl BatchPool {
     }
 
     pub(super) fn check_leased(&self, len: u32, memory: &LeasedMemory, parcel: &Parcel) -> Result<()> {
-        let bytes = memory.len();
+        let bytes = memory.map.bytes().len();
         if bytes != self.0.plan.bytes.max(1)
             || len as usize > self.0.capacity
             || parcel.values.len() != self.0.layout.values.len()

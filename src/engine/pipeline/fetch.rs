@@ -109,7 +109,7 @@ impl<O: BatchOpener> Fetcher<O> {
             ReadPosition { step: run.first_step, open: Vec::new(), spread: run.run_plan.repeats() };
         self.slot_wait_began = None;
         self.counted = self.reader.as_ref().map_or_else(ReadStats::default, |reader| reader.stats());
-        self.stopwatch.skip_to(run.counters.started);
+        self.stopwatch.skip_to(run.started);
         while !run.stopped() {
             if let Some(share) = &mut self.share {
                 share.keep(self.stopwatch.now());

@@ -10,12 +10,14 @@ use data::schedule::Shuffling;
 use pixels::augment::{MixKeys, RecipeKeys};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 use store::tier::CacheStats;
 
 pub(crate) struct EpochRun {
     pub context: Arc<SampleContext>,
     pub batches: BatchPool,
     pub epoch: u64,
+    pub started: Instant,
     pub run_plan: Arc<dyn RunPlan>,
     pub first_step: u64,
     pub keys: Vec<RecipeKeys>,
@@ -45,6 +47,7 @@ impl EpochRun {
         let of = if same { 0 } else { epoch };
         Self {
             epoch,
+            started: Instant::now(),
             run_plan,
             first_step,
             keys: config.images.keys(seed, epoch),

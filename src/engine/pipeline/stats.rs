@@ -7,34 +7,21 @@ use base::trace::{Histogram, SharedHistogram};
 use data::dataset::{DatasetIndex, UnpackStats};
 use pixels::decode::nvjpeg::NvJpegBackend;
 use pixels::decode::{Backend, ConvertedFormat, DecodeCounts, Decoded};
-use std::ops::{AddAssign, Deref};
+use std::ops::AddAssign;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use store::io::ReadStats;
 use store::tier::{CacheOptions, CacheStats};
 
+/// The counters of an epoch. Times are in nanoseconds.
+#[derive(Default)]
 pub(crate) struct EpochCounters {
-    pub started: Instant,
     /// The counters of decompressed blocks when the epoch began. They are subtracted to get the epoch's own counts.
     pub unpacked: UnpackStats,
-    numbers: EpochNumbers,
     /// The time from submitting a read to its completion, by tier; the source comes first.
     latencies: Vec<(TierName, SharedHistogram)>,
     pub stalls: SharedHistogram,
-}
-
-impl Deref for EpochCounters {
-    type Target = EpochNumbers;
-
-    fn deref(&self) -> &EpochNumbers {
-        &self.numbers
-    }
-}
-
-/// The plain counters of an epoch. Times are in nanoseconds.
-#[derive(Default)]
-pub(crate) struct EpochNumbers {
     pub read_busy: AtomicU64,
     pub read_waiting: AtomicU64,
     pub read_blocked: AtomicU64,
@@ -77,11 +64,9 @@ impl EpochCounters {
         let tiers =
             std::iter::once(TierName::SOURCE).chain(config.cache.iter().flat_map(CacheOptions::names));
         Self {
-            started: Instant::now(),
             unpacked: index.unpacked().stats(),
-            numbers: EpochNumbers::default(),
             latencies: tiers.map(|tier| (tier, SharedHistogram::default())).collect(),
-            stalls: SharedHistogram::default(),
+            ..Self::default()
         }
     }
 

@@ -44,7 +44,7 @@ impl PipelineStatus {
         progress: Arc<Progress>,
     ) {
         let mut latest = lock(&self.latest.0);
-        let (mut since, mut before, mut delivered) = (run.counters.started, EpochStats::default(), 0);
+        let (mut since, mut before, mut delivered) = (run.started, EpochStats::default(), 0);
         if let Some(former) = latest.take() {
             (since, before, delivered) = (former.since, former.before, former.delivered);
             before += former.run.counters.snapshot();
@@ -130,10 +130,7 @@ impl RunStatus {
             },
             rank: place.rank,
             world_size: place.world_size,
-            device: match config.device {
-                Device::Cpu => "cpu".into(),
-                Device::Cuda { ordinal } => format!("cuda:{ordinal}"),
-            },
+            device: config.device.to_string(),
             running: self.progress.is_under_way(),
             epoch: self.run.epoch,
             step: self.progress.steps(),

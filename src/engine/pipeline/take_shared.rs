@@ -7,7 +7,7 @@
 
 use super::{
     context::SampleContext, cuda::storage_for_shared_batches, engine::ThreadContext, notify, run::EpochRun,
-    threads::Spawner, threads::Threads, waker::FetchWaker,
+    threads::Spawner, threads::Threads, threads::pool, waker::FetchWaker,
 };
 use crate::batch::{BatchPool, BatchStorage, Pools, Sink, UploadBuffer, Uploader};
 use crate::config::Device;
@@ -69,9 +69,7 @@ pub(crate) fn start(
         let bell = bell.clone();
         move || bell.ring()
     })));
-    let freed = waker.clone();
-    let (capacity, layout) = (config.batch_size as usize, config.layout.clone());
-    let pool = BatchPool::new(capacity, layout, limits, storage, move || freed.wake_if_waiting());
+    let pool = pool(&of, limits, storage);
     let mut batch_thread =
         SharedBatchThread { context, batch_client, pool: pool.clone(), bell, waker, uploader };
     let (runs, run_queue) = unbounded();

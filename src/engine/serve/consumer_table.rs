@@ -1,7 +1,7 @@
 //! The consumers of a producer (`ConsumerConnection`): their connections, and the buffers that are leased to them.
 
 use super::maker::MadeBatch;
-use super::window::{Action, ConsumerId, LONG, SharedWindow};
+use super::window::{ConsumerId, LONG, SharedWindow};
 use crate::sharing::{
     BatchPosition, Incoming, IncomingMessage, Listener, PROTOCOL, Socket, ToConsumer, ToProducer,
 };
@@ -28,14 +28,16 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 const NOTICES_KEPT: usize = 100;
 
 pub(super) struct ConsumerTable {
-    window: SharedWindow<Arc<MadeBatch>>,
+    pub(super) window: SharedWindow<Arc<MadeBatch>>,
     key: String,
     consumer_table: BTreeMap<ConsumerId, ConsumerConnection>,
     next: ConsumerId,
     leased: BTreeMap<u64, Leased>,
     notices: Vec<Notice>,
     has_told_of_waits: bool,
-    youngest: Instant,
+    /// The latest creation time among the admitted loaders. That loader must not rely on checks of files from before
+    /// this time.
+    pub(super) youngest: Instant,
 }
 
 struct ConsumerConnection {
@@ -70,18 +72,6 @@ impl ConsumerTable {
         }
     }
 
-    pub(super) fn is_in_use(&self) -> bool {
-        self.window.consumers() > 0
-    }
-
-    pub(super) fn due(&self, now: Instant) -> Option<Instant> {
-        self.window.due(now)
-    }
-
-    pub(super) fn act(&mut self, now: Instant) -> Vec<Action> {
-        self.window.act(now)
-    }
-
     /// Returns the connections, in the order that [`ConsumerTable::hear`] expects.
     pub(super) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.consumer_table.values().map(|connection| connection.socket.as_fd())
@@ -104,12 +94,6 @@ impl ConsumerTable {
             }
         }
         Ok(())
-    }
-
-    /// Returns the latest creation time among the admitted loaders. That loader must not rely on checks of files from
-    /// before this time.
-    pub(super) fn youngest(&self) -> Instant {
-        self.youngest
     }
 
     pub(super) fn hear(&mut self, ready: &[bool], now: Instant) {

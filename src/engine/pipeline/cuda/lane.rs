@@ -362,7 +362,9 @@ impl<'a> GpuLane<'a> {
             }
             if backend > NvJpegBackend::Hardware && !engine_queued {
                 engine_queued = true;
-                self.timing.current().engine_queued(&self.engine)?;
+                // Record the end of the engine's work at once: after the host has queued the kernels' work, the
+                // engine's time would include that work, and an idle engine would look busy.
+                self.timing.current().engine[1].record(&self.engine)?;
             }
             if requests.is_empty() {
                 continue;

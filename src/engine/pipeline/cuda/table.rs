@@ -55,7 +55,7 @@ impl LaneTable {
             entry.copy_from_slice(params.at(sample.work.place.ticket.index()).as_bytes());
         }
         self.programs.write(programs);
-        let from = staging.pin(slot)?.part(0..bytes)?;
+        let from = staging.tables.pin(slot)?.part(0..bytes)?;
         if self.device.bytes() < bytes {
             // The old table is freed in the stream's order. Long programs are rare, so a little extra space is enough.
             self.device = stage.memory.allocate(flight.stream(), bytes + bytes / 4)?;
@@ -76,7 +76,7 @@ impl LaneTable {
         for (entry, group) in slot.bytes_mut().chunks_exact_mut(MixGroupParams::BYTES).zip(mix_groups) {
             entry.copy_from_slice(group.as_bytes());
         }
-        let from = staging.pin(slot)?.part(0..bytes)?;
+        let from = staging.tables.pin(slot)?.part(0..bytes)?;
         flight.copy_to_device(self.device.range(0, bytes)?, &from)?;
         Ok(self.device.ptr())
     }

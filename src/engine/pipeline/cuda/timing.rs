@@ -86,12 +86,6 @@ impl ChunkEvents {
         engine.wait(&self.begin)
     }
 
-    /// Records that the engine's work is queued. Call this at once: after the host has queued the kernels' work, the
-    /// engine's time would include that work, and an idle engine would look busy.
-    pub(crate) fn engine_queued(&self, engine: &Stream) -> Result<()> {
-        self.engine[1].record(engine)
-    }
-
     /// Records that all decoding is queued, and makes `stream` wait for the decoding engine's work.
     pub(crate) fn decoded(&self, stream: &Stream) -> Result<()> {
         // Record the end of the kernels' work before the wait for the engine.

@@ -177,7 +177,7 @@ impl<'a> LaneReceiver<'a> {
             LaneImage::Decoded { planes, .. } => Some(PlanesLayout::staged(planes)),
             _ => None,
         });
-        let places = [Some(&self.stage.slots), self.staging.planes()];
+        let places = [Some(&self.stage.slots), self.staging.planes.as_ref()];
         let take = |layout: PlanesLayout| {
             let room = layout.bytes as usize;
             let slot = |from: &Registration| Some((from.clone(), from.slots().try_take(room)?));
