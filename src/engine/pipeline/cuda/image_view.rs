@@ -15,6 +15,6 @@ pub(super) struct ImageView {
 
 impl ImageView {
     pub(super) fn drawn<'a>(&self, sample: &'a PlacedSample) -> Option<&'a DrawnView> {
-        sample.work.images.get(self.image).drawn().map(|drawn| &drawn.views()[self.number])
+        sample.work.images[self.image].drawn().map(|drawn| &drawn.views()[self.number])
     }
 }

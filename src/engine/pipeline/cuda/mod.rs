@@ -41,7 +41,6 @@ mod image_view;
 mod lane;
 pub(super) mod maker;
 mod own;
-mod per_image;
 mod placed;
 mod prepare;
 mod rate;
