@@ -43,10 +43,6 @@ pub struct CudaStorage {
 }
 
 impl BatchStorage {
-    pub(super) fn is_cuda(&self) -> bool {
-        matches!(self, Self::Cuda(_))
-    }
-
     pub(super) fn allocate(&self, plan: &BufferPlan) -> Result<BufferMemory> {
         match self {
             Self::Host | Self::Slots => {

@@ -70,7 +70,8 @@ impl BatchPool {
     /// The errors of [`BatchPool::begin`].
     pub fn prepare_one(&self) -> Result<bool> {
         let PoolShared { limits, storage, plan, .. } = &*self.0;
-        if storage.is_cuda() || lock(&self.0.state).allocated > limits.prefetch.min(limits.batches - 1) {
+        let is_cuda = matches!(storage, BatchStorage::Cuda(_));
+        if is_cuda || lock(&self.0.state).allocated > limits.prefetch.min(limits.batches - 1) {
             return Ok(false);
         }
         // Only the reading thread allocates, so the lock need not be held.

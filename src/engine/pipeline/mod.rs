@@ -108,13 +108,6 @@ pub struct Pipeline {
     status: PipelineStatus,
 }
 
-struct EpochStart {
-    epoch: u64,
-    schedule: Schedule,
-    first_step: u64,
-    errors: u64,
-}
-
 impl Pipeline {
     /// Makes a pipeline for `index`. No thread starts and no pool is allocated before the first epoch.
     pub fn new(index: Arc<DatasetIndex>, config: LoaderConfig) -> Self {
@@ -231,7 +224,7 @@ impl Pipeline {
     pub fn epoch(&self, epoch: u64, rank: u32, world_size: u32, first_step: u64) -> Result<Epoch> {
         let schedule = self.order.in_slices(epoch, rank, world_size)?;
         let first_step = first_step.min(schedule.steps());
-        self.start(EpochStart { epoch, schedule, first_step, errors: 0 })
+        self.start(epoch, schedule, first_step, 0)
     }
 
     /// Resumes where `state` was saved, whatever the rank and the world size were then. Nothing that was yielded before
@@ -253,10 +246,10 @@ impl Pipeline {
                 )
             });
         }
-        self.start(EpochStart { epoch: state.epoch, schedule, first_step, errors: state.errors })
+        self.start(state.epoch, schedule, first_step, state.errors)
     }
 
-    fn start(&self, EpochStart { epoch, schedule, first_step, errors }: EpochStart) -> Result<Epoch> {
+    fn start(&self, epoch: u64, schedule: Schedule, first_step: u64, errors: u64) -> Result<Epoch> {
         // If batches are leased to other loaders, those loaders warn their users themselves.
         if !self.leases {
             self.order.warn_of_padding(&schedule);

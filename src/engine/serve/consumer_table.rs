@@ -2,9 +2,7 @@
 
 use super::maker::MadeBatch;
 use super::window::{ConsumerId, LONG, SharedWindow};
-use crate::sharing::{
-    BatchPosition, Incoming, IncomingMessage, Listener, PROTOCOL, Socket, ToConsumer, ToProducer,
-};
+use crate::sharing::{BatchPosition, Incoming, Listener, PROTOCOL, Socket, ToConsumer, ToProducer};
 use base::error::{Result, SerializedError};
 use base::notices::{Notice, NoticeKind};
 use std::collections::{BTreeMap, BTreeSet};
@@ -103,7 +101,7 @@ impl ConsumerTable {
             for _ in 0..MAX_MESSAGES_IN_A_ROW {
                 let Some(connection) = self.consumer_table.get(&id) else { break };
                 match connection.socket.receive() {
-                    Incoming::Message(IncomingMessage { message, .. }) => {
+                    Incoming::Message(message, _) => {
                         if !self.heard(id, message, now) {
                             self.remove(id);
                         }

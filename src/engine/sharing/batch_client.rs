@@ -3,7 +3,7 @@
 
 use super::backoff::BackoffPlaces;
 use super::key::{SharedKey, Sharing};
-use super::link::{AskOutcome, HelloContents, HelloResult, LeasedBatch as Leased, Link};
+use super::link::{AskOutcome, HelloResult, LeasedBatch as Leased, Link};
 use super::places::{MAX_PRODUCERS, ProducerPlaces};
 use super::socket::{Connected, Socket, WakeEvent};
 use super::start::RequestedKeys;
@@ -115,8 +115,7 @@ impl BatchClient {
         at: BatchPosition,
         patience: Duration,
     ) -> HelloResult {
-        let contents = HelloContents { key, at, since: self.sharing.since };
-        let greeting = Link::greet(socket, contents, patience);
+        let greeting = Link::greet(socket, (key, at, self.sharing.since), patience);
         if matches!(greeting, HelloResult::Silent) {
             self.backoff.note(number, Instant::now());
         } else {

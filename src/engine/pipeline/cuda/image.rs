@@ -61,7 +61,8 @@ pub(crate) enum LaneImage {
         layout: PlanesLayout,
         drawn: DrawnViews,
     },
-    /// A file that the lane decodes on the CPU. `is_reported_damaged` is set if one of Foreload's own kernels has found damage in it.
+    /// A file that the lane decodes on the CPU. `is_reported_damaged` is set if one of Foreload's own kernels has found
+    /// damage in it.
     ForCpu {
         bytes: PinnedSlice,
         drawn: DrawnViews,

@@ -37,7 +37,6 @@ mod backoff;
 mod balance;
 mod check;
 mod image;
-mod image_view;
 mod lane;
 pub(super) mod maker;
 mod own;

@@ -3,17 +3,33 @@
 //! page-locked memory and copied in one piece.
 
 use super::GpuStage;
-use super::image_view::ImageView;
 use super::placed::PlacedSample;
 use super::staging::LaneStaging;
 use base::error::Result;
-use pixels::augment::cuda::{ImageParams, MixGroupParams, Programs, ProgramsAt};
+use pixels::augment::DrawnView;
+use pixels::augment::cuda::{ImageParams, MixGroupParams, MixLauncher, Programs, ProgramsAt, ViewLauncher};
 use pixels::gpu::{DeviceBuffer, InFlight};
 
 pub(super) struct LaneTable {
     device: DeviceBuffer,
     programs: Programs,
     view_bytes: usize,
+}
+
+/// A view of one image field, with the launchers of the kernels that make it. One launch makes this view for all
+/// samples of a chunk.
+pub(super) struct ImageView {
+    pub(super) image: usize,
+    pub(super) number: usize,
+    pub(super) launcher: ViewLauncher,
+    /// Launches the mixing of the view's images (MixUp, CutMix); `None` if nothing is mixed.
+    pub(super) mix: Option<MixLauncher>,
+}
+
+impl ImageView {
+    fn drawn<'a>(&self, sample: &'a PlacedSample) -> Option<&'a DrawnView> {
+        sample.work.images[self.image].drawn().map(|drawn| &drawn.views()[self.number])
+    }
 }
 
 impl LaneTable {
