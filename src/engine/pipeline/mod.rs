@@ -274,7 +274,7 @@ impl Pipeline {
             cache.begin(epoch, &schedule, first_step, &order);
         }
         let (made, waker) = ((context.clone(), threads.batches.clone()), threads.of.waker.clone());
-        self.run(threads, EpochRun::new(made, epoch, Arc::new(schedule), first_step, waker), errors)
+        self.run(threads, EpochRun::new(made, epoch, Arc::new(schedule), place, first_step, waker), errors)
     }
 
     /// Resumes the stream of this pipeline after the last batch that was delivered. Keep the pipeline alive while the
@@ -297,9 +297,9 @@ impl Pipeline {
         let (wakes, waker) = (threads.of.waker.clone(), threads.of.waker.clone());
         let (iteration, first_step) = stream.begin(move || wakes.wake())?;
         let global_batch = self.global_batch(place.world_size);
-        let run_plan = Arc::new(StreamRunPlan { stream: stream.clone(), iteration, global_batch, place });
+        let run_plan = Arc::new(StreamRunPlan { stream: stream.clone(), iteration, global_batch });
         let made = (context.clone(), threads.batches.clone());
-        self.run(threads, EpochRun::new(made, 0, run_plan, first_step, waker), errors)
+        self.run(threads, EpochRun::new(made, 0, run_plan, place, first_step, waker), errors)
     }
 
     fn run(&self, threads: &mut Threads, run: EpochRun, errors: u64) -> Result<Epoch> {

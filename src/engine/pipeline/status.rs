@@ -83,7 +83,6 @@ impl RunStatus {
     fn snapshot(&self) -> LoaderSnapshot {
         let (context, counters) = (&*self.run.context, &self.run.counters);
         let (config, source) = (&context.config, &context.source);
-        let place = self.run.run_plan.place();
         let current = counters.snapshot();
         let stalls = &current.stalls;
         let stalls = StallNumbers {
@@ -128,8 +127,8 @@ impl RunStatus {
                 Some(stream) => stream.names().join(", "),
                 None => shown_root(context.index.root()).display().to_string(),
             },
-            rank: place.rank,
-            world_size: place.world_size,
+            rank: self.run.place.rank,
+            world_size: self.run.place.world_size,
             device: config.device.to_string(),
             running: self.progress.is_under_way(),
             epoch: self.run.epoch,

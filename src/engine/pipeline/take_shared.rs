@@ -96,7 +96,7 @@ impl SharedBatchThread {
     }
 
     fn take_shared(&mut self, run: &EpochRun) -> Result<bool> {
-        let RankPlace { rank, world_size } = run.run_plan.place();
+        let RankPlace { rank, world_size } = run.place;
         let stopped = || run.stopped();
         self.batch_client.begin();
         for step in run.first_step..run.run_plan.steps() {
