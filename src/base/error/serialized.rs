@@ -1,7 +1,7 @@
 //! Errors that are sent from one process to another. The received error has the same text and kind.
 
 use super::{DecodeError, Error};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -129,6 +129,18 @@ fn kept(name: String) -> &'static str {
             name
         }
         None => "shared",
+    }
+}
+
+impl Serialize for Error {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        SerializedError::from(self).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Error {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        SerializedError::deserialize(deserializer).map(Self::from)
     }
 }
 

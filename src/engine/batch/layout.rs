@@ -41,6 +41,18 @@ impl BatchLayout {
         Self { images: vec![output], ..Self::default() }
     }
 
+    /// Adds a column, and returns its number.
+    pub(crate) fn add_column(&mut self, element: Element, shape: Vec<u32>) -> usize {
+        self.columns.push(Column { element, shape });
+        self.columns.len() - 1
+    }
+
+    /// Adds a field whose values differ in length, and returns its number.
+    pub(crate) fn add_values(&mut self, raggedness: Raggedness) -> usize {
+        self.values.push(raggedness);
+        self.values.len() - 1
+    }
+
     /// Returns the number of bytes of a buffer for `capacity` samples.
     pub fn bytes(&self, capacity: usize) -> usize {
         BufferPlan::new(self, capacity).bytes

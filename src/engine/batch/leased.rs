@@ -17,7 +17,7 @@ use std::sync::{Arc, Once};
 
 /// This process's mapping of a buffer of the producer. Every lease of that buffer uses the same mapping.
 pub struct LeasedMap {
-    base: BufferAddress,
+    pub(super) base: BufferAddress,
     map: MmapMut,
     file: File,
 }
@@ -66,19 +66,10 @@ impl LeasedMap {
     /// [`Error::Io`].
     pub(super) fn read_only(&self) -> Result<ReadOnlyMap> {
         // SAFETY: the same reasons as for the mapping in `sealed_by`.
-        let map = unsafe { MmapOptions::new().len(self.len()).map(&self.file) }.map_err(cannot_map)?;
+        let map = unsafe { MmapOptions::new().len(self.map.len()).map(&self.file) }.map_err(cannot_map)?;
         Ok(ReadOnlyMap(map))
     }
 
-    pub(super) fn base(&self) -> BufferAddress {
-        self.base
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.map.len()
-    }
-
-    /// Returns the bytes. Call this only while the memory is leased: after that, the producer may write to it.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.map
     }
@@ -115,7 +106,7 @@ pub trait LeaseOwner: Send + Sync {
 /// A leased buffer, which is given back when it is dropped.
 pub struct LeasedMemory {
     id: u64,
-    map: Arc<LeasedMap>,
+    pub(super) map: Arc<LeasedMap>,
     lease_owner: Arc<dyn LeaseOwner>,
     forks: u64,
 }
@@ -124,18 +115,6 @@ impl LeasedMemory {
     /// Makes a leased buffer of the memory in `map`. `id` is the producer's identifier of the buffer.
     pub fn new(id: u64, map: Arc<LeasedMap>, lease_owner: Arc<dyn LeaseOwner>) -> Self {
         Self { id, map, lease_owner, forks: FORKS.load(Ordering::SeqCst) }
-    }
-
-    pub(super) fn base(&self) -> BufferAddress {
-        self.map.base()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.map.len()
-    }
-
-    pub(super) fn map(&self) -> &Arc<LeasedMap> {
-        &self.map
     }
 }
 
@@ -266,8 +245,8 @@ mod tests {
             assert!(map.bytes().iter().all(|&byte| byte == round), "round {round}");
             // SAFETY: the bytes are within the mapping, and no reference to them is alive.
             unsafe {
-                memory.base().0.write(100 + round);
-                memory.base().0.add(memory.len() - 1).write(200 + round);
+                memory.map.base.0.write(100 + round);
+                memory.map.base.0.add(memory.map.bytes().len() - 1).write(200 + round);
             }
             assert_eq!((map.bytes()[0], *map.bytes().last().unwrap()), (100 + round, 200 + round));
             assert_eq!((writer[0], *writer.last().unwrap()), (round, round));
@@ -281,12 +260,12 @@ mod tests {
     #[test]
     fn only_pages_that_were_written_to_are_found() {
         let (_writer, map) = leased();
-        let first = map.base().0 as u64;
+        let first = map.base.0 as u64;
         assert_eq!(map.bytes()[5000], 0);
         let Ok(none) = written_pages(first, first + 3 * 4096) else { return };
         assert!(none.is_empty(), "{none:?}");
         // SAFETY: the written byte is within the mapping.
-        unsafe { map.base().0.add(4096).write(1) };
+        unsafe { map.base.0.add(4096).write(1) };
         assert_eq!(written_pages(first, first + 3 * 4096).unwrap(), [(first + 4096, first + 2 * 4096)]);
     }
 

@@ -5,12 +5,13 @@ use super::leased::LeasedMemory;
 use super::shared::SharedMemory;
 use super::tensor::Place;
 use base::error::{Error, Result};
+use base::locks::lock;
 use base::slot::Slot;
 use memmap2::{Advice, MmapMut};
 use pixels::gpu::{
     DeviceBuffer, Event, GpuDevice, InFlight, MemoryPool, PinnedBuffer, Registration, Stream, StreamRef,
 };
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Maximum number of unused GPU events that a buffer keeps for its next batches.
 const MAX_SPARE: usize = 8;
@@ -42,10 +43,6 @@ pub struct CudaStorage {
 }
 
 impl BatchStorage {
-    pub(super) fn is_cuda(&self) -> bool {
-        matches!(self, Self::Cuda(_))
-    }
-
     pub(super) fn allocate(&self, plan: &BufferPlan) -> Result<BufferMemory> {
         match self {
             Self::Host | Self::Slots => {
@@ -153,9 +150,9 @@ impl BufferMemory {
     pub(super) fn prepared_for_reuse(mut self) -> Self {
         if let Self::Cuda(memory) = &mut self {
             memory.columns = None;
-            let readers_until_drop = std::mem::take(&mut memory.users().readers_until_drop);
+            let readers_until_drop = std::mem::take(&mut lock(&memory.users).readers_until_drop);
             readers_until_drop.into_iter().for_each(|stream| memory.remove_reader(stream));
-            memory.users().end_batch();
+            lock(&memory.users).end_batch();
         }
         self
     }
@@ -174,13 +171,13 @@ enum HostOwner {
 
 impl From<SharedMemory> for BufferMemory {
     fn from(memory: SharedMemory) -> Self {
-        Self::Host(HostMemory { base: memory.base(), owner: HostOwner::Shared(memory) })
+        Self::Host(HostMemory { base: memory.base, owner: HostOwner::Shared(memory) })
     }
 }
 
 impl From<LeasedMemory> for BufferMemory {
     fn from(memory: LeasedMemory) -> Self {
-        Self::Host(HostMemory { base: memory.base(), owner: HostOwner::Leased(memory) })
+        Self::Host(HostMemory { base: memory.map.base, owner: HostOwner::Leased(memory) })
     }
 }
 
@@ -197,6 +194,7 @@ pub(super) struct CudaMemory {
     buffer: Option<DeviceBuffer>,
     staging: Registration,
     columns: Option<Slot>,
+    // Valid after every statement, so a panic elsewhere cannot break it.
     users: Mutex<BufferUsers>,
 }
 
@@ -246,11 +244,6 @@ impl BufferUsers {
 }
 
 impl CudaMemory {
-    fn users(&self) -> std::sync::MutexGuard<'_, BufferUsers> {
-        // The state is valid after every statement, so a panic of another thread cannot have broken it.
-        self.users.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn device(&self) -> &GpuDevice {
         self.buffer().stream().device()
     }
@@ -258,7 +251,7 @@ impl CudaMemory {
     /// Returns whether an event is recorded for every former user of the buffer. No event can be recorded on a stream
     /// while it captures a CUDA graph.
     fn can_be_reused(&self) -> bool {
-        let mut users = self.users();
+        let mut users = lock(&self.users);
         while let Some(&reader) = users.capturing.last() {
             match self.mark(&mut users, None, reader) {
                 Ok(Some(event)) => users.former_events.push(event),
@@ -288,7 +281,7 @@ impl CudaMemory {
 
     /// Makes `stream` wait for all former users of the buffer, so that it can write to the buffer.
     pub(super) fn wait_for_former_users(&self, stream: &Stream) -> Result<()> {
-        let mut users = self.users();
+        let mut users = lock(&self.users);
         if users.reader_lost {
             // The end of a reader's work is unknown, so wait for all work of the device.
             self.device().synchronize()?;
@@ -305,14 +298,14 @@ impl CudaMemory {
         let bytes = plan.bytes - plan.columns;
         let from = self.staging.pin(columns)?.part(0..bytes)?;
         flight.copy_to_device(self.buffer().range(plan.columns, bytes)?, &from)?;
-        let ready = self.users().event(self.device())?;
+        let ready = lock(&self.users).event(self.device())?;
         ready.record(flight.stream())?;
-        self.users().complete(ready);
+        lock(&self.users).complete(ready);
         Ok(())
     }
 
     pub(super) fn ready(&self) -> Option<Arc<Event>> {
-        self.users().ready.clone()
+        lock(&self.users).ready.clone()
     }
 
     pub(super) fn add_reader(&self, stream: StreamRef) -> Result<()> {
@@ -328,7 +321,7 @@ impl CudaMemory {
     /// dropped.
     pub(super) fn add_reader_until_drop(&self, stream: StreamRef) -> Result<()> {
         self.add_reader(stream)?;
-        let mut users = self.users();
+        let mut users = lock(&self.users);
         if !users.readers_until_drop.contains(&stream) {
             users.readers_until_drop.push(stream);
         }
@@ -341,7 +334,7 @@ impl CudaMemory {
         // Each thread has its own per-thread default stream, and `add_reader` may have been called on another thread.
         // So use the legacy default stream, which waits for the default streams of all threads.
         let stream = if stream == StreamRef::PER_THREAD { StreamRef::LEGACY } else { stream };
-        let mut users = self.users();
+        let mut users = lock(&self.users);
         // No stream waits for a reader's event before the batch has ended, so the event can be recorded again.
         let known =
             users.reader_events.iter().find(|(known, _)| *known == stream).map(|(_, event)| event.clone());

@@ -33,6 +33,7 @@ use base::error::{Error, Result};
 use memory::BufferAddress;
 use pixels::gpu::StreamRef;
 use pool::BatchBuffer;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Receives finished batches.
@@ -44,7 +45,7 @@ pub trait Sink: Send + Sync {
 }
 
 /// A sample that could not be read or decoded.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Failure {
     /// The index of the sample in the batch.
     pub index: u32,

@@ -8,9 +8,10 @@ use super::pool::BatchBuffer;
 use super::values::{Gathered, Value, gather};
 use super::{Batch, Failure, Sink};
 use base::error::{Error, Result};
+use base::locks::lock;
 use pixels::gpu::{InFlight, Stream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 struct OpenBatch {
     step: u64,
@@ -68,18 +69,16 @@ impl OpenBatch {
         if self.open.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
-        let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut buffer = lock(&self.buffer).take();
         if let Some(buffer) = &mut buffer {
-            buffer.encoded =
-                std::mem::take(&mut *self.encoded.lock().unwrap_or_else(PoisonError::into_inner));
+            buffer.encoded = std::mem::take(&mut *lock(&self.encoded));
         }
         if let (Some(mut buffer), false) = (buffer, self.spoiled.load(Ordering::Relaxed)) {
             match self.gather(&buffer) {
                 Ok(values) => buffer.values = values,
                 Err(error) => return self.ready.fail(error),
             }
-            let mut failures =
-                std::mem::take(&mut *self.failures.lock().unwrap_or_else(PoisonError::into_inner));
+            let mut failures = std::mem::take(&mut *lock(&self.failures));
             // Threads finish in any order, and the consumer must not see that order.
             failures.sort_by_key(|f| f.index);
             self.ready.put(Batch { step: self.step, len: self.len, failures, buffer: Arc::new(buffer) });
@@ -87,7 +86,7 @@ impl OpenBatch {
     }
 
     fn gather(&self, buffer: &BatchBuffer) -> Result<Vec<Gathered>> {
-        let values = std::mem::take(&mut *self.values.lock().unwrap_or_else(PoisonError::into_inner));
+        let values = std::mem::take(&mut *lock(&self.values));
         values.into_iter().zip(&buffer.layout().values).map(|(of, ragged)| gather(of, *ragged)).collect()
     }
 }
@@ -136,19 +135,19 @@ impl Ticket {
     /// Sets the sample's value of a field. `field` is the index of the field among the fields whose values differ in
     /// length.
     pub fn put(&mut self, field: usize, value: Option<Value>) {
-        let mut values = self.batch.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut values = lock(&self.batch.values);
         values[field][self.index as usize] = value;
     }
 
     /// Moves the bytes of the sample's file into the batch, which keeps them until its last tensor is dropped.
     pub fn keep(&mut self, bytes: Encoded) {
-        self.batch.encoded.lock().unwrap_or_else(PoisonError::into_inner).insert(self.index, bytes);
+        lock(&self.batch.encoded).insert(self.index, bytes);
     }
 
     /// Records that the sample failed. The failure is `fatal` if the epoch cannot continue without the sample.
     pub fn fail(&mut self, sample: u64, error: Error, fatal: bool) {
         let failure = Failure { index: self.index, sample, error, fatal };
-        self.batch.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
+        lock(&self.batch.failures).push(failure);
     }
 
     /// Finishes the row, which holds `sample` of class `label`. `valid` is the row's value in the mask. `occurrence` is
@@ -225,7 +224,7 @@ impl BatchCloser {
     }
 
     fn with_buffer<T>(&self, act: impl FnOnce(&mut BatchBuffer) -> Result<T>) -> Result<T> {
-        let mut buffer = self.batch.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffer = lock(&self.batch.buffer);
         act(buffer.as_mut().expect("a batch keeps its buffer until its closer is dropped"))
     }
 }

@@ -10,7 +10,7 @@ use super::leased::LeasedMap;
 use super::shared::{SEALS, create_memfd, no_memory, seal};
 use super::values::{Block, Gathered};
 use super::{Batch, Element, Failure};
-use base::error::{Error, Result, SerializedError};
+use base::error::{Error, Result};
 use rustix::fs::SealFlags;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -36,18 +36,10 @@ pub struct Parcel {
 pub type Remark = (u64, String);
 
 #[derive(Serialize, Deserialize)]
-struct Document {
-    failures: Vec<CarriedFailure>,
+struct Document<Failures> {
+    failures: Failures,
     values: Vec<CarriedValues>,
     remarks: Vec<Remark>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct CarriedFailure {
-    index: u32,
-    sample: u64,
-    error: SerializedError,
-    fatal: bool,
 }
 
 /// The values of a field. Each range is the position of a block, counted from the beginning of the first block.
@@ -97,13 +89,6 @@ impl Batch {
             return Ok(None);
         }
         let mut blocks = Blocks::default();
-        let failures = self.failures.iter().map(|failure| CarriedFailure {
-            index: failure.index,
-            sample: failure.sample,
-            error: (&failure.error).into(),
-            fatal: failure.fatal,
-        });
-        let failures = failures.collect();
         let values = self.buffer.values.iter().map(|values| match values {
             Gathered::Texts(texts) => CarriedValues::Texts(texts.clone()),
             Gathered::Bytes(all) => CarriedValues::Bytes(
@@ -122,7 +107,7 @@ impl Batch {
                 CarriedValues::Tensors(tensors.iter().map(|tensor| tensor.as_ref().map(&mut array)).collect())
             }
         });
-        let document = Document { failures, values: values.collect(), remarks };
+        let document = Document { failures: &self.failures, values: values.collect(), remarks };
         let document = serde_json::to_vec(&document).map_err(|error| Error::Internal(error.to_string()))?;
         let first = blocks_begin(document.len());
         let file = create_memfd(first + blocks.end)?;
@@ -166,15 +151,10 @@ impl Parcel {
         let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| broken())?;
         let document = rest.get(..length).ok_or_else(broken)?;
         let first = blocks_begin(length);
-        let document: Document = serde_json::from_slice(document).map_err(|_| broken())?;
-        let failure = |failure: CarriedFailure| Failure {
-            index: failure.index,
-            sample: failure.sample,
-            error: failure.error.into(),
-            fatal: failure.fatal,
-        };
+        let document: Document<Vec<Failure>> = serde_json::from_slice(document).map_err(|_| broken())?;
         let block = |at: Range<usize>| -> Result<Block> {
-            let within = at.start <= at.end && first.checked_add(at.end).is_some_and(|end| end <= map.len());
+            let within =
+                at.start <= at.end && first.checked_add(at.end).is_some_and(|end| end <= bytes.len());
             let aligned = at.start.is_multiple_of(ALIGN);
             if within && aligned {
                 Ok(Block::part(&map, first + at.start..first + at.end))
@@ -224,8 +204,7 @@ impl Parcel {
                 _ => return Err(broken()),
             });
         }
-        let failures = document.failures.into_iter().map(failure).collect();
-        Ok(Self { failures, values, remarks: document.remarks })
+        Ok(Self { failures: document.failures, values, remarks: document.remarks })
     }
 }
 

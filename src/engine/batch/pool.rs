@@ -9,7 +9,8 @@ use super::parcel::Parcel;
 use super::values::Gathered;
 use super::{Batch, Sink};
 use base::error::{Error, Result};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use base::locks::lock;
+use std::sync::{Arc, Mutex};
 
 /// How the memory is divided into pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,7 @@ struct PoolShared {
     layout: BatchLayout,
     limits: Pools,
     storage: BatchStorage,
+    // Valid after every statement, so a panic elsewhere cannot break it.
     state: Mutex<PoolState>,
     /// Called when a buffer is returned, because the reading thread may be waiting for a buffer.
     on_free: Box<dyn Fn() + Send + Sync>,
@@ -68,13 +70,14 @@ impl BatchPool {
     /// The errors of [`BatchPool::begin`].
     pub fn prepare_one(&self) -> Result<bool> {
         let PoolShared { limits, storage, plan, .. } = &*self.0;
-        if storage.is_cuda() || self.0.lock().allocated > limits.prefetch.min(limits.batches - 1) {
+        let is_cuda = matches!(storage, BatchStorage::Cuda(_));
+        if is_cuda || lock(&self.0.state).allocated > limits.prefetch.min(limits.batches - 1) {
             return Ok(false);
         }
         // Only the reading thread allocates, so the lock need not be held.
         let memory = storage.allocate(plan)?;
         memory.touch();
-        let mut state = self.0.lock();
+        let mut state = lock(&self.0.state);
         state.allocated += 1;
         state.free.push(memory);
         Ok(true)
@@ -86,7 +89,7 @@ impl BatchPool {
     /// # Errors
     /// The errors of [`BatchPool::begin`].
     pub(super) fn take(&self) -> Result<Option<BatchBuffer>> {
-        let mut state = self.0.lock();
+        let mut state = lock(&self.0.state);
         if state.in_pipeline >= self.0.limits.prefetch {
             return Ok(None);
         }
@@ -121,7 +124,7 @@ impl BatchPool {
 
     /// Returns whether the pool has space for one more batch that another process made.
     pub fn has_lease_space(&self) -> bool {
-        let state = self.0.lock();
+        let state = lock(&self.0.state);
         state.in_pipeline < self.0.limits.prefetch && state.allocated < self.0.limits.batches
     }
 
@@ -133,7 +136,7 @@ impl BatchPool {
     pub fn wrap_leased(&self, step: u64, len: u32, memory: LeasedMemory, parcel: Parcel) -> Result<Batch> {
         self.check_leased(len, &memory, &parcel)?;
         let Parcel { failures, values, .. } = parcel;
-        let mut state = self.0.lock();
+        let mut state = lock(&self.0.state);
         state.in_pipeline += 1;
         state.allocated += 1;
         drop(state);
@@ -151,7 +154,7 @@ impl BatchPool {
     }
 
     pub(super) fn check_leased(&self, len: u32, memory: &LeasedMemory, parcel: &Parcel) -> Result<()> {
-        let bytes = memory.len();
+        let bytes = memory.map.bytes().len();
         if bytes != self.0.plan.bytes.max(1)
             || len as usize > self.0.capacity
             || parcel.values.len() != self.0.layout.values.len()
@@ -182,27 +185,20 @@ impl BatchPool {
     /// Tells the pool that the consumer waits for the next batch. The pool assumes that the consumer keeps the buffers
     /// that it has not returned by now.
     pub fn consumer_waits(&self) {
-        self.0.lock().may_grow = true;
+        lock(&self.0.state).may_grow = true;
         (self.0.on_free)();
     }
 
     /// Returns whether the consumer holds all buffers that the limits allow. No batch can be made until the consumer
     /// returns one.
     pub fn all_held(&self) -> bool {
-        let state = self.0.lock();
+        let state = lock(&self.0.state);
         state.in_pipeline == 0 && state.free.is_empty() && state.allocated == self.0.limits.batches
     }
 
     /// Returns the maximum number of buffers, and the size of each in bytes.
     pub fn limits(&self) -> (usize, usize) {
         (self.0.limits.batches, self.0.plan.bytes)
-    }
-}
-
-impl PoolShared {
-    fn lock(&self) -> MutexGuard<'_, PoolState> {
-        // The state is valid after every statement, so a panic elsewhere cannot have broken it.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -255,7 +251,7 @@ impl BatchBuffer {
 
     pub(super) fn deliver(&mut self) {
         self.delivered = true;
-        let mut state = self.pool.lock();
+        let mut state = lock(&self.pool.state);
         state.in_pipeline -= 1;
         // The consumer is about to drop the previous batch, whose buffer can then be reused.
         state.may_grow = false;
@@ -281,7 +277,7 @@ impl Drop for BatchBuffer {
         // Free the files' slots before `on_free` reports that memory is free.
         self.encoded = EncodedFiles::default();
         {
-            let mut state = self.pool.lock();
+            let mut state = lock(&self.pool.state);
             state.allocated -= usize::from(self.not_reused);
             state.free.extend(memory);
             if !self.delivered {

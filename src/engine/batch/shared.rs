@@ -37,7 +37,7 @@ impl Drop for SharedMemory {
 pub(super) struct SharedMemory {
     id: u64,
     file: File,
-    base: BufferAddress,
+    pub(super) base: BufferAddress,
     map: MmapMut,
 }
 
@@ -55,10 +55,6 @@ impl SharedMemory {
             file,
             map,
         })
-    }
-
-    pub(super) fn base(&self) -> BufferAddress {
-        self.base
     }
 
     pub(super) fn touch(&self) {

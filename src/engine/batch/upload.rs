@@ -56,7 +56,7 @@ impl BatchPool {
         self.check_leased(len, &memory, &parcel)?;
         let Parcel { failures, values, .. } = parcel;
         buffer.values = values;
-        uploader.copy(memory.map(), &mut buffer)?;
+        uploader.copy(&memory.map, &mut buffer)?;
         drop(memory);
         Ok(Batch { step, len, failures, buffer: Arc::new(buffer) })
     }

@@ -96,7 +96,7 @@ impl Block {
     }
 
     pub(super) fn part(map: &Arc<LeasedMap>, at: Range<usize>) -> Self {
-        let base = BufferAddress(map.base().0.wrapping_add(at.start));
+        let base = BufferAddress(map.base.0.wrapping_add(at.start));
         Self { base, bytes: at.len(), _map: BlockMap::Leased(map.clone()) }
     }
 

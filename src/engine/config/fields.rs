@@ -288,11 +288,7 @@ impl Fields {
                 let of = label_columns.iter().position(|column| column.name == *name);
                 let of = of.ok_or_else(|| Error::Internal(format!("the column {name:?} was not read")))?;
                 let content = labels::content(&label_columns[of], of, &mut layout);
-                let present = || {
-                    layout.columns.push(Column { element: Element::Bool, shape: Vec::new() });
-                    layout.columns.len() - 1
-                };
-                let optional = field.optional.then(present);
+                let optional = field.optional.then(|| layout.add_column(Element::Bool, Vec::new()));
                 list.push(Field { optional, ..known(content) });
                 columns_before += usize::from(matches!(source, FieldSource::Member(_)));
                 continue;
@@ -320,10 +316,6 @@ impl Fields {
                 FieldSource::Member(member) => member - columns_before,
             };
             let kind = field.kind();
-            let column = |layout: &mut BatchLayout, element, shape| {
-                layout.columns.push(Column { element, shape });
-                layout.columns.len() - 1
-            };
             let content = match kind {
                 FieldKind::Image => {
                     let place = images.list().iter().zip(&places).find(|(image, _)| image.field == number);
@@ -357,7 +349,7 @@ impl Fields {
                     for view in recipe.views() {
                         match view.size() {
                             Some(ImageSize { width, height }) if kind == ViewKind::Tensors => {
-                                column(&mut layout, element, vec![height, width]);
+                                layout.add_column(element, vec![height, width]);
                             }
                             _ => layout.values.push(Raggedness::Never),
                         }
@@ -365,15 +357,15 @@ impl Fields {
                     let at = ViewPlaces { first, views: recipe.views().len(), kind };
                     FieldContent::Masks { image, at, element, nearest: field.interpolation }
                 }
-                FieldKind::Integer => FieldContent::Integers(column(&mut layout, Element::I64, Vec::new())),
-                FieldKind::Float => FieldContent::Floats(column(&mut layout, Element::F32, Vec::new())),
+                FieldKind::Integer => FieldContent::Integers(layout.add_column(Element::I64, Vec::new())),
+                FieldKind::Float => FieldContent::Floats(layout.add_column(Element::F32, Vec::new())),
                 FieldKind::Text | FieldKind::Json | FieldKind::Bytes | FieldKind::Array => {
                     let always = Raggedness::Always { element: Element::F32, columns: None };
-                    layout.values.push(if field.ragged { always } else { Raggedness::AsTheyAre });
-                    FieldContent::Values(layout.values.len() - 1, kind)
+                    let raggedness = if field.ragged { always } else { Raggedness::AsTheyAre };
+                    FieldContent::Values(layout.add_values(raggedness), kind)
                 }
             };
-            let optional = field.optional.then(|| column(&mut layout, Element::Bool, Vec::new()));
+            let optional = field.optional.then(|| layout.add_column(Element::Bool, Vec::new()));
             list.push(Field { name: field.name.clone(), member: Some(member), content, optional });
         }
         Ok((Self { list }, layout))

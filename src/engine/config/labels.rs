@@ -2,7 +2,7 @@
 
 use super::requested::{FieldSource, RequestedFields};
 use super::{FieldContent, FieldOptions, LABEL, UserValue};
-use crate::batch::{BatchLayout, Column, Element, Raggedness};
+use crate::batch::{BatchLayout, Element, Raggedness};
 use base::error::{Error, Result};
 use data::dataset::{
     ColumnItem, ColumnValues, DatasetIndex, FieldKind, LabelTable, SampleColumn, typed_column,
@@ -179,10 +179,9 @@ pub(super) fn content(column: &SampleColumn, of: usize, layout: &mut BatchLayout
         ColumnValues::Integers(each, _) => (each, Element::I64),
         ColumnValues::Floats(each, _) => (each, Element::F32),
         ColumnValues::Texts(_) => {
-            layout.values.push(Raggedness::Never);
-            return FieldContent::ColumnTexts { of, value: layout.values.len() - 1 };
+            return FieldContent::ColumnTexts { of, value: layout.add_values(Raggedness::Never) };
         }
     };
-    layout.columns.push(Column { element, shape: each.iter().copied().collect() });
-    FieldContent::ColumnNumbers { of, column: layout.columns.len() - 1 }
+    let shape = each.iter().copied().collect();
+    FieldContent::ColumnNumbers { of, column: layout.add_column(element, shape) }
 }

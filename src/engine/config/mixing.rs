@@ -7,7 +7,7 @@ use super::fields::{FieldContent, Fields, LABEL};
 use super::requested::RequestedFields;
 use super::views::ViewKind;
 use super::{Images, LoaderOptions};
-use crate::batch::{BatchLayout, Column, Element, Ticket};
+use crate::batch::{BatchLayout, Element, Ticket};
 use base::error::{Error, Result};
 use data::dataset::{ColumnValues, DatasetIndex, FieldKind, SampleColumn};
 use data::schedule::Selection;
@@ -158,17 +158,14 @@ impl LoaderOptions {
         };
         let mut labels = MixedLabels { columns: columns.clone(), source, soft: None, hard: None };
         labels.check(mixing.num_classes(), index, selection)?;
-        let mut add = |element, shape| {
-            layout.columns.push(Column { element, shape });
-            layout.columns.len() - 1
-        };
         let shape = match source {
             LabelNumbers::Row(of) => Some(columns[of].values.each().into_iter().collect()),
             _ => mixing.num_classes().map(|classes| vec![classes]),
         };
-        labels.soft = shape.map(|shape| add(Element::F32, shape));
+        labels.soft = shape.map(|shape| layout.add_column(Element::F32, shape));
         if !matches!(source, LabelNumbers::Row(_)) {
-            labels.hard = Some((add(Element::I64, Vec::new()), add(Element::F32, Vec::new())));
+            let partners = layout.add_column(Element::I64, Vec::new());
+            labels.hard = Some((partners, layout.add_column(Element::F32, Vec::new())));
         }
         if let Some(column) = labels.soft {
             field.content = FieldContent::MixedLabels { column };

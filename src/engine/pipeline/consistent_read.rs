@@ -22,49 +22,29 @@ pub(crate) fn read_consistently<R, T>(
     replace: impl Fn(R, Vec<u8>) -> R,
     mut make: impl FnMut(&R) -> Result<T>,
 ) -> Result<(T, R)> {
-    let mut version = ConsistentRead::default();
+    // The stamp of the shard when the latest attempt began; `None` for the first attempt.
+    let mut before: Option<Stamp> = None;
+    let mut repeated = 0;
     loop {
         let made = make(&record);
-        match version.reread_if_mixed(index, sample)? {
-            Some(bytes) => record = replace(record, bytes),
-            None => return made.map(|made| (made, record)),
-        }
-    }
-}
-
-/// The attempts to read all members of one sample from one version of its shard.
-#[derive(Default)]
-struct ConsistentRead {
-    /// The stamp of the shard when the latest attempt began; `None` for the first attempt.
-    before: Option<Stamp>,
-    repeated: u8,
-}
-
-impl ConsistentRead {
-    /// Reads the record of `sample` again if its members may be of two versions; otherwise returns `None`. Call it
-    /// after all members have been read, until it returns `None`.
-    ///
-    /// # Errors
-    /// The errors of reading; [`Error::DatasetChanged`] for a shard that keeps changing.
-    fn reread_if_mixed(&mut self, index: &DatasetIndex, sample: u64) -> Result<Option<Vec<u8>>> {
         if !index.is_apart(sample) {
-            return Ok(None);
+            return made.map(|made| (made, record));
         }
         let extent = index.extent(sample);
         let now = index.shard_stamp(extent.file);
-        let is_one = match self.before {
+        let is_one = match before {
             None => !index.has_moved(extent.file),
             before => before == now,
         };
         if is_one {
-            return Ok(None);
+            return made.map(|made| (made, record));
         }
-        if self.repeated >= MAX_RESTARTS {
+        if repeated >= MAX_RESTARTS {
             let message = "keeps changing while a sample is read".to_owned();
             return Err(Error::DatasetChanged { path: index.path(extent.file), message });
         }
-        self.repeated += 1;
-        self.before = now;
-        read_blocking(index, extent).map(Some)
+        repeated += 1;
+        before = now;
+        record = replace(record, read_blocking(index, extent)?);
     }
 }

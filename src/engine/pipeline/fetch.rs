@@ -10,11 +10,11 @@ use super::{
 };
 use base::error::{Error, Result};
 use base::slot::SlotPool;
+use base::threads::caught;
 use base::trace::{Gauge, Stage};
 use crossbeam_channel::{Receiver, Sender};
 use data::schedule::RepeatSpread;
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
@@ -94,9 +94,7 @@ impl<O: BatchOpener> Fetcher<O> {
         self.opener.attach_thread();
         self.of.waker.wakes_this_thread();
         for run in runs {
-            let outcome = catch_unwind(AssertUnwindSafe(|| self.fetch(&run)));
-            let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("reading", &*panic)));
-            if let Err(error) = outcome {
+            if let Err(error) = caught("reading", || self.fetch(&run)) {
                 run.inbox.fail(error);
             }
             self.pending.clear();
@@ -111,7 +109,7 @@ impl<O: BatchOpener> Fetcher<O> {
             ReadPosition { step: run.first_step, open: Vec::new(), spread: run.run_plan.repeats() };
         self.slot_wait_began = None;
         self.counted = self.reader.as_ref().map_or_else(ReadStats::default, |reader| reader.stats());
-        self.stopwatch.skip_to(run.counters.started);
+        self.stopwatch.skip_to(run.started);
         while !run.stopped() {
             if let Some(share) = &mut self.share {
                 share.keep(self.stopwatch.now());

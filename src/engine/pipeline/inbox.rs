@@ -2,13 +2,15 @@
 
 use crate::batch::{Batch, Sink};
 use base::error::{Error, Result};
+use base::locks::lock;
 use std::collections::BTreeMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
 /// The inbox of one run. After it is closed, it keeps nothing: a late batch returns its buffer at once.
 #[derive(Default)]
 pub(crate) struct Inbox {
+    // Valid after every statement, so a panic elsewhere cannot break it.
     state: Mutex<InboxState>,
     arrived: Condvar,
 }
@@ -23,7 +25,7 @@ struct InboxState {
 
 impl Sink for Inbox {
     fn put(&self, batch: Batch) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if !state.closed {
             state.batches.insert(batch.step(), batch);
             self.arrived.notify_all();
@@ -39,25 +41,25 @@ impl Inbox {
     /// Records that the run cannot continue. The consumer's next wait returns the error; if there are several, the
     /// first.
     pub(crate) fn fail(&self, error: Error) {
-        self.lock().failure.get_or_insert(error);
+        lock(&self.state).failure.get_or_insert(error);
         self.arrived.notify_all();
     }
 
     /// Makes the consumer check again whether more batches come, because the run may have ended.
     pub(crate) fn recheck(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.must_recheck = true;
         self.arrived.notify_all();
     }
 
     pub(crate) fn ready(&self) -> usize {
-        self.lock().batches.len()
+        lock(&self.state).batches.len()
     }
 
     /// Waits for the batch of `step`. Returns `None` if it has not arrived by `deadline`, if the inbox is closed, or if
     /// the caller must check again whether more batches come.
     pub(crate) fn wait_for(&self, step: u64, deadline: Instant) -> Result<Option<Batch>> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         loop {
             if let Some(error) = state.failure.take() {
                 return Err(error);
@@ -74,16 +76,11 @@ impl Inbox {
     }
 
     pub(crate) fn close(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.closed = true;
         let batches = std::mem::take(&mut state.batches);
         drop(state);
         self.arrived.notify_all();
         drop(batches);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, InboxState> {
-        // The state is valid after every statement, so a panic elsewhere cannot have broken it.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

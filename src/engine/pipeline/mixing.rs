@@ -7,6 +7,7 @@ use super::run::EpochRun;
 use crate::batch::Ticket;
 use crate::config::MixPlan;
 use data::dataset::DatasetIndex;
+use data::schedule::Draw;
 use pixels::augment::cuda::MixGroupParams;
 use pixels::augment::{DrawnMix, MIX_GROUP_SIZE, mix_images};
 use std::sync::{Mutex, PoisonError};
@@ -15,14 +16,15 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) struct FilledPlace {
     pub ticket: Ticket,
     pub position: u64,
-    pub sample: u64,
-    pub occurrence: u32,
+    /// The draw that fills the place. If its sample has failed, this is the draw of the substitute.
+    pub draw: Draw,
     pub valid: bool,
 }
 
 impl FilledPlace {
     pub(crate) fn finish(self, index: &DatasetIndex) {
-        self.ticket.finish(self.sample, self.occurrence, index.label(self.sample), self.valid);
+        let Draw { sample, occurrence } = self.draw;
+        self.ticket.finish(sample, occurrence, index.label(sample), self.valid);
     }
 }
 
@@ -100,16 +102,16 @@ fn draw_mix(run: &EpochRun, plan: &MixPlan, group: &[FilledPlace]) -> Option<Dra
 
 /// Finishes the places of a group. With `drawn`, the labels of the valid samples are mixed.
 fn finish_group(run: &EpochRun, plan: &MixPlan, group: Vec<FilledPlace>, drawn: Option<&DrawnMix>) {
-    let mut before = group.iter().rev().find(|place| place.valid).map(|place| place.sample);
+    let mut before = group.iter().rev().find(|place| place.valid).map(|place| place.draw.sample);
     for place in group {
         let (partner, share) = match (drawn, before) {
             (Some(drawn), Some(before)) if place.valid => (before, drawn.share),
-            _ => (place.sample, 1.0),
+            _ => (place.draw.sample, 1.0),
         };
         if place.valid {
-            before = Some(place.sample);
+            before = Some(place.draw.sample);
         }
-        let FilledPlace { mut ticket, sample, occurrence, valid, .. } = place;
+        let FilledPlace { mut ticket, draw: Draw { sample, occurrence }, valid, .. } = place;
         plan.labels.fill(&run.context.index, &mut ticket, (sample, partner), share);
         ticket.finish(sample, occurrence, plan.labels.class(&run.context.index, sample), valid);
     }

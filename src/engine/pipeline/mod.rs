@@ -108,13 +108,6 @@ pub struct Pipeline {
     status: PipelineStatus,
 }
 
-struct EpochStart {
-    epoch: u64,
-    schedule: Schedule,
-    first_step: u64,
-    errors: u64,
-}
-
 impl Pipeline {
     /// Makes a pipeline for `index`. No thread starts and no pool is allocated before the first epoch.
     pub fn new(index: Arc<DatasetIndex>, config: LoaderConfig) -> Self {
@@ -231,7 +224,7 @@ impl Pipeline {
     pub fn epoch(&self, epoch: u64, rank: u32, world_size: u32, first_step: u64) -> Result<Epoch> {
         let schedule = self.order.in_slices(epoch, rank, world_size)?;
         let first_step = first_step.min(schedule.steps());
-        self.start(EpochStart { epoch, schedule, first_step, errors: 0 })
+        self.start(epoch, schedule, first_step, 0)
     }
 
     /// Resumes where `state` was saved, whatever the rank and the world size were then. Nothing that was yielded before
@@ -253,10 +246,10 @@ impl Pipeline {
                 )
             });
         }
-        self.start(EpochStart { epoch: state.epoch, schedule, first_step, errors: state.errors })
+        self.start(state.epoch, schedule, first_step, state.errors)
     }
 
-    fn start(&self, EpochStart { epoch, schedule, first_step, errors }: EpochStart) -> Result<Epoch> {
+    fn start(&self, epoch: u64, schedule: Schedule, first_step: u64, errors: u64) -> Result<Epoch> {
         // If batches are leased to other loaders, those loaders warn their users themselves.
         if !self.leases {
             self.order.warn_of_padding(&schedule);
@@ -281,7 +274,7 @@ impl Pipeline {
             cache.begin(epoch, &schedule, first_step, &order);
         }
         let (made, waker) = ((context.clone(), threads.batches.clone()), threads.of.waker.clone());
-        self.run(threads, EpochRun::new(made, epoch, Arc::new(schedule), first_step, waker), errors)
+        self.run(threads, EpochRun::new(made, epoch, Arc::new(schedule), place, first_step, waker), errors)
     }
 
     /// Resumes the stream of this pipeline after the last batch that was delivered. Keep the pipeline alive while the
@@ -304,9 +297,9 @@ impl Pipeline {
         let (wakes, waker) = (threads.of.waker.clone(), threads.of.waker.clone());
         let (iteration, first_step) = stream.begin(move || wakes.wake())?;
         let global_batch = self.global_batch(place.world_size);
-        let run_plan = Arc::new(StreamRunPlan { stream: stream.clone(), iteration, global_batch, place });
+        let run_plan = Arc::new(StreamRunPlan { stream: stream.clone(), iteration, global_batch });
         let made = (context.clone(), threads.batches.clone());
-        self.run(threads, EpochRun::new(made, 0, run_plan, first_step, waker), errors)
+        self.run(threads, EpochRun::new(made, 0, run_plan, place, first_step, waker), errors)
     }
 
     fn run(&self, threads: &mut Threads, run: EpochRun, errors: u64) -> Result<Epoch> {

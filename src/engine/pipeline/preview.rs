@@ -50,11 +50,6 @@ struct FinishedView {
     bytes: Vec<u8>,
 }
 
-struct EpochPlaces {
-    order: Order,
-    spread: RepeatSpread,
-}
-
 impl Pipeline {
     /// Draws the views of `epoch` for an image of a draw's sample. The sample is read and parsed to get the size of the
     /// image. The image is in the field `field`, or in the first image field.
@@ -98,19 +93,20 @@ impl Pipeline {
     /// Returns the first `count` draws of an epoch with `world_size` ranks, in the order of the global batches; all
     /// draws if there are fewer.
     pub fn first_draws(&self, epoch: u64, world_size: u32, count: u64) -> Result<Vec<Draw>> {
-        let EpochPlaces { order, spread } = self.epoch_places(epoch, world_size)?;
+        let (order, spread) = self.epoch_places(epoch, world_size)?;
         Ok((0..count.min(order.len())).map(|place| order.draw(spread.position(place))).collect())
     }
 
-    fn epoch_places(&self, epoch: u64, world_size: u32) -> Result<EpochPlaces> {
+    fn epoch_places(&self, epoch: u64, world_size: u32) -> Result<(Order, RepeatSpread)> {
         let order = self.order(epoch, world_size)?;
-        Ok(EpochPlaces { spread: RepeatSpread::new(&order, self.global_batch(world_size)), order })
+        let spread = RepeatSpread::new(&order, self.global_batch(world_size));
+        Ok((order, spread))
     }
 
     /// Returns the draw that `draw` is mixed with in an epoch, and the random mix of both. `None` if the epoch does not
     /// contain the draw, or has no partner for it.
     fn partner(&self, draw: Draw, epoch: u64, world_size: u32) -> Result<Option<(Draw, DrawnMix)>> {
-        let EpochPlaces { order, spread } = self.epoch_places(epoch, world_size)?;
+        let (order, spread) = self.epoch_places(epoch, world_size)?;
         let found = || {
             let position = order.positions(draw.sample).find(|&position| order.draw(position) == draw)?;
             let place = spread.place(position);

@@ -3,9 +3,10 @@
 
 use super::run_plan::RunPlan;
 use base::error::{Error, Result};
+use base::locks::lock;
 use data::state::{OrderIdentity, State};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The progress of one epoch. The epoch writes it, and any holder of the `Arc` reads it.
 pub struct Progress {
@@ -58,7 +59,7 @@ impl Progress {
     /// Returns the state in which the epoch began, if the consumer has not asked for a batch yet. Returns `None` if the
     /// epoch began at its end, so that no batch is left.
     pub fn untouched_state(&self) -> Option<State> {
-        let yielded = self.yielded();
+        let yielded = lock(&self.yielded);
         let (steps, errors) = yielded.failures[0];
         if self.asked.load(Ordering::SeqCst) || steps >= self.run_plan.steps() {
             return None;
@@ -67,7 +68,7 @@ impl Progress {
     }
 
     pub(crate) fn steps(&self) -> u64 {
-        self.yielded().steps
+        lock(&self.yielded).steps
     }
 
     pub(crate) fn asked(&self) {
@@ -80,7 +81,7 @@ impl Progress {
 
     /// Returns the number of failures so far, including failures before the epoch was resumed.
     pub fn failed(&self) -> u64 {
-        self.yielded().failures.last().map_or(0, |(_, failed)| *failed)
+        lock(&self.yielded).failures.last().map_or(0, |(_, failed)| *failed)
     }
 
     /// Returns the state after the batches that were yielded so far. A caller that reads ahead of what it uses passes
@@ -90,7 +91,7 @@ impl Progress {
     /// [`Error::Config`] for an `at_step` that was not yielded, or is before the beginning of this run of the epoch;
     /// [`Error::Unavailable`] for a stream.
     pub fn state(&self, at_step: Option<u64>) -> Result<State> {
-        let yielded = self.yielded();
+        let yielded = lock(&self.yielded);
         let steps = at_step.unwrap_or(yielded.steps);
         let begun = yielded.failures[0].0;
         if !(begun..=yielded.steps).contains(&steps) {
@@ -111,15 +112,11 @@ impl Progress {
     }
 
     pub(crate) fn step(&self, failed: u64) {
-        let mut yielded = self.yielded();
+        let mut yielded = lock(&self.yielded);
         yielded.steps += 1;
         let steps = yielded.steps;
         if yielded.failures.last().is_none_or(|(_, before)| *before != failed) {
             yielded.failures.push((steps, failed));
         }
-    }
-
-    fn yielded(&self) -> MutexGuard<'_, YieldedSteps> {
-        self.yielded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -10,13 +10,16 @@ use data::schedule::Shuffling;
 use pixels::augment::{MixKeys, RecipeKeys};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use store::tier::CacheStats;
+use std::time::Instant;
+use store::tier::{CacheStats, RankPlace};
 
 pub(crate) struct EpochRun {
     pub context: Arc<SampleContext>,
     pub batches: BatchPool,
     pub epoch: u64,
+    pub started: Instant,
     pub run_plan: Arc<dyn RunPlan>,
+    pub place: RankPlace,
     pub first_step: u64,
     pub keys: Vec<RecipeKeys>,
     pub mix_keys: Option<MixKeys>,
@@ -35,6 +38,7 @@ impl EpochRun {
         (context, batches): (Arc<SampleContext>, BatchPool),
         epoch: u64,
         run_plan: Arc<dyn RunPlan>,
+        place: RankPlace,
         first_step: u64,
         waker: Arc<FetchWaker>,
     ) -> Self {
@@ -45,7 +49,9 @@ impl EpochRun {
         let of = if same { 0 } else { epoch };
         Self {
             epoch,
+            started: Instant::now(),
             run_plan,
+            place,
             first_step,
             keys: config.images.keys(seed, epoch),
             mix_keys: config.mix.as_ref().map(|plan| plan.mixing.keys(seed, epoch)),

@@ -2,9 +2,9 @@
 //! batches from another process.
 
 use super::{
-    Pipeline, context::SampleContext, cpu::CpuDecoder, cuda, engine::ThreadContext, make::host::HostFiller,
-    make::host::HostOpener, make::sample::SampleMaker, notify, take_shared, threads::Spawner,
-    threads::Threads, threads::forked, waker::FetchWaker,
+    Pipeline, context::SampleContext, cuda, engine::ThreadContext, make::host::HostOpener,
+    make::sample::SampleMaker, notify, take_shared, threads::Spawner, threads::Threads, threads::forked,
+    waker::FetchWaker,
 };
 use crate::batch::BatchStorage;
 use crate::config::Device;
@@ -73,11 +73,7 @@ impl Pipeline {
                     false => BatchStorage::Slots,
                 };
                 let context = context.clone();
-                let filler = move || HostFiller {
-                    decoder: CpuDecoder::new(&context),
-                    maker: SampleMaker::new(&context),
-                };
-                Spawner::new().start(of, slots, storage, HostOpener, filler)
+                Spawner::new().start(of, slots, storage, HostOpener, move || SampleMaker::new(&context))
             }
         }
     }

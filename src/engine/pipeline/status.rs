@@ -7,10 +7,11 @@ use crate::status::{
     LoaderSnapshot, QueueNumbers, StageNumbers, StallNumbers, StatusRegistration, StatusSource, TierNumbers,
     register,
 };
+use base::locks::lock;
 use base::notices::Notices;
 use data::dataset::shown_root;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 #[derive(Default)]
@@ -42,8 +43,8 @@ impl PipelineStatus {
         run: Arc<EpochRun>,
         progress: Arc<Progress>,
     ) {
-        let mut latest = self.latest.lock();
-        let (mut since, mut before, mut delivered) = (run.counters.started, EpochStats::default(), 0);
+        let mut latest = lock(&self.latest.0);
+        let (mut since, mut before, mut delivered) = (run.started, EpochStats::default(), 0);
         if let Some(former) = latest.take() {
             (since, before, delivered) = (former.since, former.before, former.delivered);
             before += former.run.counters.snapshot();
@@ -67,20 +68,14 @@ impl PipelineStatus {
             && registration.is_of_this_process()
         {
             drop(registration);
-            drop(self.latest.lock().take());
+            drop(lock(&self.latest.0).take());
         }
-    }
-}
-
-impl LatestRun {
-    fn lock(&self) -> MutexGuard<'_, Option<RunStatus>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl StatusSource for LatestRun {
     fn snapshot(&self) -> Option<LoaderSnapshot> {
-        self.lock().as_ref().map(RunStatus::snapshot)
+        lock(&self.0).as_ref().map(RunStatus::snapshot)
     }
 }
 
@@ -88,7 +83,6 @@ impl RunStatus {
     fn snapshot(&self) -> LoaderSnapshot {
         let (context, counters) = (&*self.run.context, &self.run.counters);
         let (config, source) = (&context.config, &context.source);
-        let place = self.run.run_plan.place();
         let current = counters.snapshot();
         let stalls = &current.stalls;
         let stalls = StallNumbers {
@@ -133,12 +127,9 @@ impl RunStatus {
                 Some(stream) => stream.names().join(", "),
                 None => shown_root(context.index.root()).display().to_string(),
             },
-            rank: place.rank,
-            world_size: place.world_size,
-            device: match config.device {
-                Device::Cpu => "cpu".into(),
-                Device::Cuda { ordinal } => format!("cuda:{ordinal}"),
-            },
+            rank: self.run.place.rank,
+            world_size: self.run.place.world_size,
+            device: config.device.to_string(),
             running: self.progress.is_under_way(),
             epoch: self.run.epoch,
             step: self.progress.steps(),

@@ -7,15 +7,15 @@
 
 use super::{
     context::SampleContext, cuda::storage_for_shared_batches, engine::ThreadContext, notify, run::EpochRun,
-    threads::Spawner, threads::Threads, waker::FetchWaker,
+    threads::Spawner, threads::Threads, threads::pool, waker::FetchWaker,
 };
 use crate::batch::{BatchPool, BatchStorage, Pools, Sink, UploadBuffer, Uploader};
 use crate::config::Device;
 use crate::sharing::{BatchClient, BatchPosition, LeasedBatch, Sharing, SharingStats, WakeEvent, wait_for};
 use base::error::{Error, Result};
+use base::threads::caught;
 use crossbeam_channel::{Receiver, unbounded};
 use std::os::fd::AsFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use store::io::Waker;
@@ -69,9 +69,7 @@ pub(crate) fn start(
         let bell = bell.clone();
         move || bell.ring()
     })));
-    let freed = waker.clone();
-    let (capacity, layout) = (config.batch_size as usize, config.layout.clone());
-    let pool = BatchPool::new(capacity, layout, limits, storage, move || freed.wake_if_waiting());
+    let pool = pool(&of, limits, storage);
     let mut batch_thread =
         SharedBatchThread { context, batch_client, pool: pool.clone(), bell, waker, uploader };
     let (runs, run_queue) = unbounded();
@@ -89,9 +87,7 @@ pub(crate) fn start(
 impl SharedBatchThread {
     fn run(&mut self, runs: &Receiver<Arc<EpochRun>>) {
         for run in runs {
-            let outcome = catch_unwind(AssertUnwindSafe(|| self.take_shared(&run)));
-            let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("sharing", &*panic)));
-            match outcome {
+            match caught("sharing", || self.take_shared(&run)) {
                 Ok(true) => {}
                 Ok(false) => self.batch_client.rest(),
                 Err(error) => run.inbox.fail(error),
@@ -100,7 +96,7 @@ impl SharedBatchThread {
     }
 
     fn take_shared(&mut self, run: &EpochRun) -> Result<bool> {
-        let RankPlace { rank, world_size } = run.run_plan.place();
+        let RankPlace { rank, world_size } = run.place;
         let stopped = || run.stopped();
         self.batch_client.begin();
         for step in run.first_step..run.run_plan.steps() {

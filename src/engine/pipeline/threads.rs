@@ -4,7 +4,7 @@ use super::{
     cpu_share::CpuShareLimiter, engine::ThreadContext, fetch::Fetcher, make::BatchOpener, make::PlaceFiller,
     run::EpochRun, work,
 };
-use crate::batch::{BatchPool, BatchStorage};
+use crate::batch::{BatchPool, BatchStorage, Pools};
 use base::error::{Error, Result};
 use base::slot::SlotPool;
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -73,7 +73,7 @@ impl Spawner {
         new: impl Fn() -> F + Clone + Send + 'static,
     ) -> Result<Threads> {
         let config = &of.context.config;
-        let batches = pool(&of, storage);
+        let batches = pool(&of, config.pools, storage);
         let share = config.cpu.map(|share| CpuShareLimiter::new(&of.context, &of.engine.budget, share));
         // The channels need no limit: every job and every sample of a sub-batch holds a slot, and the number of slots
         // is limited.
@@ -89,10 +89,10 @@ impl Spawner {
     }
 }
 
-fn pool(of: &ThreadContext, storage: BatchStorage) -> BatchPool {
+pub(crate) fn pool(of: &ThreadContext, limits: Pools, storage: BatchStorage) -> BatchPool {
     let (config, waker) = (&of.context.config, of.waker.clone());
     let (capacity, layout) = (config.batch_size as usize, config.layout.clone());
-    BatchPool::new(capacity, layout, config.pools, storage, move || waker.wake_if_waiting())
+    BatchPool::new(capacity, layout, limits, storage, move || waker.wake_if_waiting())
 }
 
 impl Threads {

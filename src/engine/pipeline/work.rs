@@ -28,7 +28,7 @@ pub(crate) fn run<P, F: PlaceFiller<P>>(
     for (count, job) in jobs.iter().enumerate() {
         let run = job.run.clone();
         // Do not count the time before the epoch began as time that the worker waited for the epoch's samples.
-        stopwatch.skip_to(run.counters.started);
+        stopwatch.skip_to(run.started);
         stopwatch.lap(&run.counters.idle);
         stopwatch.turn_to(run.epoch, job.open.step);
         if run.stopped() {

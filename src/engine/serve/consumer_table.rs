@@ -1,10 +1,8 @@
 //! The consumers of a producer (`ConsumerConnection`): their connections, and the buffers that are leased to them.
 
 use super::maker::MadeBatch;
-use super::window::{Action, ConsumerId, LONG, SharedWindow};
-use crate::sharing::{
-    BatchPosition, Incoming, IncomingMessage, Listener, PROTOCOL, Socket, ToConsumer, ToProducer,
-};
+use super::window::{ConsumerId, LONG, SharedWindow};
+use crate::sharing::{BatchPosition, Incoming, Listener, PROTOCOL, Socket, ToConsumer, ToProducer};
 use base::error::{Result, SerializedError};
 use base::notices::{Notice, NoticeKind};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,14 +26,16 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 const NOTICES_KEPT: usize = 100;
 
 pub(super) struct ConsumerTable {
-    window: SharedWindow<Arc<MadeBatch>>,
+    pub(super) window: SharedWindow<Arc<MadeBatch>>,
     key: String,
     consumer_table: BTreeMap<ConsumerId, ConsumerConnection>,
     next: ConsumerId,
     leased: BTreeMap<u64, Leased>,
     notices: Vec<Notice>,
     has_told_of_waits: bool,
-    youngest: Instant,
+    /// The latest creation time among the admitted loaders. That loader must not rely on checks of files from before
+    /// this time.
+    pub(super) youngest: Instant,
 }
 
 struct ConsumerConnection {
@@ -70,18 +70,6 @@ impl ConsumerTable {
         }
     }
 
-    pub(super) fn is_in_use(&self) -> bool {
-        self.window.consumers() > 0
-    }
-
-    pub(super) fn due(&self, now: Instant) -> Option<Instant> {
-        self.window.due(now)
-    }
-
-    pub(super) fn act(&mut self, now: Instant) -> Vec<Action> {
-        self.window.act(now)
-    }
-
     /// Returns the connections, in the order that [`ConsumerTable::hear`] expects.
     pub(super) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.consumer_table.values().map(|connection| connection.socket.as_fd())
@@ -106,12 +94,6 @@ impl ConsumerTable {
         Ok(())
     }
 
-    /// Returns the latest creation time among the admitted loaders. That loader must not rely on checks of files from
-    /// before this time.
-    pub(super) fn youngest(&self) -> Instant {
-        self.youngest
-    }
-
     pub(super) fn hear(&mut self, ready: &[bool], now: Instant) {
         let ready: Vec<_> =
             self.consumer_table.keys().copied().zip(ready).filter(|(_, ready)| **ready).collect();
@@ -119,7 +101,7 @@ impl ConsumerTable {
             for _ in 0..MAX_MESSAGES_IN_A_ROW {
                 let Some(connection) = self.consumer_table.get(&id) else { break };
                 match connection.socket.receive() {
-                    Incoming::Message(IncomingMessage { message, .. }) => {
+                    Incoming::Message(message, _) => {
                         if !self.heard(id, message, now) {
                             self.remove(id);
                         }

@@ -165,10 +165,10 @@ impl Producer {
             }
             // Warnings go out before batches are leased, because a consumer may stop listening after its last batch.
             consumer_table.tell(std::iter::from_fn(|| self.notices().next()));
-            for action in consumer_table.act(now) {
+            for action in consumer_table.window.act(now) {
                 match action {
                     Action::Make(at) => {
-                        maker.give(StepRequest { at, youngest: consumer_table.youngest() });
+                        maker.give(StepRequest { at, youngest: consumer_table.youngest });
                     }
                     Action::Lend(id, at) => consumer_table.lend(id, at),
                     Action::Refuse(id) => consumer_table.refuse(id),
@@ -177,14 +177,14 @@ impl Producer {
             consumer_table.give_up_memory(RESERVE as usize);
             consumer_table.forget(take_freed_buffers());
             consumer_table.warn_of_long_waits(now);
-            if consumer_table.is_in_use() {
+            if consumer_table.window.consumers() > 0 {
                 alone_since = None;
             } else if let Some(linger) = linger
                 && *alone_since.get_or_insert(now) + linger <= now
             {
                 break;
             }
-            let due = consumer_table.due(now).into_iter();
+            let due = consumer_table.window.due(now).into_iter();
             crowded_until = crowded_until.filter(|until| now < *until);
             let due =
                 due.chain(alone_since.and_then(|since| Some(since + linger?))).chain(crowded_until).min();

@@ -1,9 +1,9 @@
 //! A worker thread of a producer: it runs one task after another, and signals an event after each.
 
 use crate::sharing::WakeEvent;
-use base::error::{Error, Result};
+use base::error::Result;
+use base::threads::{caught, start_thread};
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// The owner's handle of the thread. The thread ends when the handle is dropped.
@@ -16,7 +16,7 @@ impl<Task: Send + 'static, Outcome: Send + 'static> TaskThread<Task, Outcome> {
     /// Starts a thread with this name, which runs `work` for each task. A panic becomes the error of that task.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if the thread cannot be started.
+    /// The error of [`start_thread`].
     pub(super) fn start(
         name: &str,
         bell: Arc<WakeEvent>,
@@ -24,18 +24,14 @@ impl<Task: Send + 'static, Outcome: Send + 'static> TaskThread<Task, Outcome> {
     ) -> Result<Self> {
         let (tasks, given) = unbounded();
         let (done, outcomes) = unbounded();
-        let run = move || {
+        start_thread(name, "a thread", move || {
             for task in given {
-                let outcome = catch_unwind(AssertUnwindSafe(|| work(task)));
-                let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("sharing", &*panic)));
-                if done.send(outcome).is_err() {
+                if done.send(caught("sharing", || work(task))).is_err() {
                     break;
                 }
                 bell.ring();
             }
-        };
-        let thread = std::thread::Builder::new().name(name.into()).spawn(run);
-        thread.map_err(|error| Error::Unavailable(format!("cannot start a thread: {error}")))?;
+        })?;
         Ok(Self { tasks, outcomes })
     }
 

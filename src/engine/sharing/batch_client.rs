@@ -3,17 +3,17 @@
 
 use super::backoff::BackoffPlaces;
 use super::key::{SharedKey, Sharing};
-use super::link::{AskOutcome, HelloContents, HelloResult, LeasedBatch as Leased, Link};
+use super::link::{AskOutcome, HelloResult, LeasedBatch as Leased, Link};
 use super::places::{MAX_PRODUCERS, ProducerPlaces};
 use super::socket::{Connected, Socket, WakeEvent};
 use super::start::RequestedKeys;
 use super::wire::BatchPosition;
 use crate::status::SharingNumbers;
 use base::error::{Error, Result};
+use base::locks::lock;
 use base::notices::Notices;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 pub use super::link::LeasedBatch;
@@ -37,28 +37,12 @@ const MAX_AGE_BEFORE_ITERATION: Duration = Duration::from_secs(1);
 
 /// Counters of a consumer.
 #[derive(Debug, Default)]
-pub struct SharingStats {
-    taken: AtomicU64,
-    producers: AtomicU64,
-    lost: AtomicU64,
-    left_behind: AtomicU64,
-    latest: Mutex<[u32; 2]>,
-}
+pub struct SharingStats(Mutex<SharingNumbers>);
 
 impl SharingStats {
     /// Returns the current numbers.
     pub fn numbers(&self) -> SharingNumbers {
-        let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let latest = *self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        let [producer, consumers] = latest.map(u64::from);
-        SharingNumbers {
-            producer,
-            consumers,
-            batches: number(&self.taken),
-            producers: number(&self.producers),
-            lost: number(&self.lost),
-            left_behind: number(&self.left_behind),
-        }
+        *lock(&self.0)
     }
 }
 
@@ -131,8 +115,7 @@ impl BatchClient {
         at: BatchPosition,
         patience: Duration,
     ) -> HelloResult {
-        let contents = HelloContents { key, at, since: self.sharing.since };
-        let greeting = Link::greet(socket, contents, patience);
+        let greeting = Link::greet(socket, (key, at, self.sharing.since), patience);
         if matches!(greeting, HelloResult::Silent) {
             self.backoff.note(number, Instant::now());
         } else {
@@ -142,7 +125,7 @@ impl BatchClient {
     }
 
     fn attach(&mut self, number: u32, key: SharedKey, link: Link) {
-        self.stats.producers.fetch_add(1, Ordering::Relaxed);
+        lock(&self.stats.0).producers += 1;
         self.number = number;
         self.link = Some((key, link));
     }
@@ -226,16 +209,17 @@ impl BatchClient {
             };
             match outcome {
                 AskOutcome::Leased(leased) => {
-                    self.stats.taken.fetch_add(1, Ordering::Relaxed);
                     self.passed_over.clear();
                     self.consumers = leased.consumers;
-                    let latest = [link.producer, leased.consumers];
-                    *self.stats.latest.lock().unwrap_or_else(PoisonError::into_inner) = latest;
+                    let mut stats = lock(&self.stats.0);
+                    stats.batches += 1;
+                    (stats.producer, stats.consumers) =
+                        (u64::from(link.producer), u64::from(leased.consumers));
                     return Ok(Some(leased));
                 }
                 AskOutcome::Stopped => return Ok(None),
                 AskOutcome::Elsewhere => {
-                    self.stats.left_behind.fetch_add(1, Ordering::Relaxed);
+                    lock(&self.stats.0).left_behind += 1;
                     self.passed_over.insert(self.number);
                     self.consumers = 1;
                     self.link = None;
@@ -250,11 +234,11 @@ impl BatchClient {
                         )
                     });
                     self.backoff.note(self.number, Instant::now());
-                    self.stats.lost.fetch_add(1, Ordering::Relaxed);
+                    lock(&self.stats.0).lost += 1;
                     self.link = None;
                 }
                 AskOutcome::Lost => {
-                    self.stats.lost.fetch_add(1, Ordering::Relaxed);
+                    lock(&self.stats.0).lost += 1;
                     self.link = None;
                 }
             }

@@ -1,7 +1,7 @@
 //! A consumer's connection to a producer.
 
 use super::key::SharedKey;
-use super::socket::{Incoming, IncomingMessage, Socket, WakeEvent, wait_for};
+use super::socket::{Incoming, Socket, WakeEvent, wait_for};
 use super::wire::{BatchPosition, PROTOCOL, ToConsumer, ToProducer};
 use crate::batch::{LeaseOwner, LeasedMap, LeasedMemory, Parcel};
 use base::error::{Error, Result};
@@ -51,13 +51,6 @@ pub(super) enum AskOutcome {
     Silent,
 }
 
-pub(super) struct HelloContents {
-    pub key: SharedKey,
-    pub at: BatchPosition,
-    /// When the consumer's loader was created.
-    pub since: Instant,
-}
-
 struct ReturnChannel(Arc<Socket>);
 
 impl LeaseOwner for ReturnChannel {
@@ -99,9 +92,10 @@ impl Heartbeat {
 }
 
 impl Link {
+    /// Sends the first message to a producer. `since` is when the consumer's loader was created.
     pub(super) fn greet(
         socket: Socket,
-        HelloContents { key, at, since }: HelloContents,
+        (key, at, since): (SharedKey, BatchPosition, Instant),
         patience: Duration,
     ) -> HelloResult {
         let (key, process, age) = (key.to_string(), std::process::id(), age(since));
@@ -112,14 +106,14 @@ impl Link {
         let deadline = Instant::now() + patience;
         loop {
             match socket.receive() {
-                Incoming::Message(IncomingMessage { message: ToConsumer::Welcome { process }, .. }) => {
+                Incoming::Message(ToConsumer::Welcome { process }, _) => {
                     let (socket, maps) = (Arc::new(socket), HashMap::new());
                     return HelloResult::Taken(Self { socket, maps, producer: process, asked: 0 });
                 }
-                Incoming::Message(IncomingMessage { message: ToConsumer::Elsewhere, .. }) => {
+                Incoming::Message(ToConsumer::Elsewhere, _) => {
                     return HelloResult::Elsewhere;
                 }
-                Incoming::Message(_) => {}
+                Incoming::Message(..) => {}
                 Incoming::Closed => return HelloResult::Gone,
                 Incoming::Nothing => {
                     if !wait_for(&[socket.as_fd()], Some(deadline))[0] && Instant::now() >= deadline {
@@ -157,7 +151,7 @@ impl Link {
                 heartbeat = Heartbeat::new();
             }
             match arrival {
-                Incoming::Message(IncomingMessage { message, files }) => {
+                Incoming::Message(message, files) => {
                     match self.take(message, files, notices)? {
                         Taken::Batch(number, of, attended) if number == self.asked && of == at => {
                             return Ok(AskOutcome::Leased(attended));
@@ -253,12 +247,9 @@ mod tests {
         let patience = Duration::from_millis(if response.is_some() { 100_000 } else { 100 });
         assert!(response.is_none_or(|response| producer.send(&response, &[])));
         let at = BatchPosition { epoch: 0, step: 0 };
-        let contents = HelloContents { key: SharedKey::of(b"x"), at, since: Instant::now() };
+        let contents = (SharedKey::of(b"x"), at, Instant::now());
         let result = Link::greet(consumer, contents, patience);
-        assert!(matches!(
-            producer.receive(),
-            Incoming::Message(IncomingMessage { message: ToProducer::Hello { .. }, .. })
-        ));
+        assert!(matches!(producer.receive(), Incoming::Message(ToProducer::Hello { .. }, _)));
         result
     }
 

@@ -42,6 +42,6 @@ mod wire;
 pub use batch_client::{BatchClient, LeasedBatch, SharingStats};
 pub use key::Sharing;
 pub use places::{PlaceLock, ProducerPlaces};
-pub use socket::{Incoming, IncomingMessage, Listener, Socket, WakeEvent, wait_for};
+pub use socket::{Incoming, Listener, Socket, WakeEvent, wait_for};
 pub use start::{ProducerStart, ProducerStdio, RequestedKeys, TOGETHER};
 pub use wire::{BatchPosition, PROTOCOL, ToConsumer, ToProducer};

@@ -39,15 +39,10 @@ pub enum Connected {
     Crowded,
 }
 
-/// A received message, with its file descriptors.
-pub struct IncomingMessage<T> {
-    pub message: T,
-    pub files: Vec<OwnedFd>,
-}
-
 /// Result of receiving a message.
 pub enum Incoming<T> {
-    Message(IncomingMessage<T>),
+    /// A received message, with its file descriptors.
+    Message(T, Vec<OwnedFd>),
     /// No message has arrived yet.
     Nothing,
     /// The other end was closed, or it sent something that is not a message of this protocol.
@@ -151,7 +146,7 @@ impl Socket {
         let files: Vec<OwnedFd> = files.collect();
         let is_cut = received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
         match serde_json::from_slice(&bytes[..received.bytes]) {
-            Ok(message) if !is_cut => Incoming::Message(IncomingMessage { message, files }),
+            Ok(message) if !is_cut => Incoming::Message(message, files),
             _ => Incoming::Closed,
         }
     }
@@ -243,12 +238,12 @@ mod tests {
         let at = BatchPosition { epoch: 1, step: 2 };
         assert!(client.send(&ToProducer::Ask { number: 3, at, age: 7 }, &[file.as_fd()]));
         assert_eq!(wait_for(&[server.as_fd()], None), [true]);
-        let Incoming::Message(first) = server.receive::<ToProducer>() else { panic!() };
-        assert!(matches!(first.message, ToProducer::Ping) && first.files.is_empty());
-        let Incoming::Message(mut second) = server.receive::<ToProducer>() else { panic!() };
-        assert!(matches!(second.message, ToProducer::Ask { number: 3, at: asked, age: 7 } if asked == at));
+        let Incoming::Message(first, files) = server.receive::<ToProducer>() else { panic!() };
+        assert!(matches!(first, ToProducer::Ping) && files.is_empty());
+        let Incoming::Message(second, mut files) = server.receive::<ToProducer>() else { panic!() };
+        assert!(matches!(second, ToProducer::Ask { number: 3, at: asked, age: 7 } if asked == at));
         let mut text = String::new();
-        File::from(second.files.remove(0)).read_to_string(&mut text).unwrap();
+        File::from(files.remove(0)).read_to_string(&mut text).unwrap();
         assert_eq!(text, "content");
         assert!(matches!(server.receive::<ToProducer>(), Incoming::Nothing));
         drop(client);

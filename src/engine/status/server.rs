@@ -7,6 +7,7 @@ use super::snapshot::{LoaderSnapshot, ProcessSnapshot};
 use super::{PURPOSE, VERSION, exists, process_of};
 use base::error::{Error, Result};
 use base::node::{RuntimeDirectory, SocketContact, UserListener, connect};
+use base::threads::start_thread;
 use rustix::net::{SendFlags, SocketType};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -124,10 +125,7 @@ impl StatusSocket {
         let name = format!("{}-{:016x}", std::process::id(), u64::from_ne_bytes(unique));
         let listener = Arc::new(UserListener::bind(&directory, &name)?);
         let socket = Self { directory, name, listener: listener.clone() };
-        std::thread::Builder::new()
-            .name("foreload-top".into())
-            .spawn(move || serve(&listener))
-            .map_err(|error| Error::Unavailable(format!("cannot start a thread: {error}")))?;
+        start_thread("foreload-top", "a thread", move || serve(&listener))?;
         Ok(socket)
     }
 }

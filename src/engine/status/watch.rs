@@ -3,12 +3,13 @@
 use super::server::name_of;
 use super::snapshot::{LoaderSnapshot, ProcessSnapshot};
 use super::{LoaderRates, PURPOSE, VERSION, exists, process_of};
+use crate::sharing::wait_for;
 use base::error::Result;
 use base::node::{PeerProcess, RuntimeDirectory, SocketContact, connect};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SocketType;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -139,29 +140,19 @@ impl StatusWatch {
             let open: Vec<&String> =
                 self.asked.keys().filter(|name| !responses.contains_key(*name)).collect();
             let is_new = |name: &&String| self.asked[*name].since == asked;
-            let left = if open.iter().any(is_new) {
-                deadline.saturating_duration_since(Instant::now())
-            } else {
-                Duration::ZERO
-            };
-            let mut polled: Vec<PollFd<'_>> =
-                open.iter().map(|name| PollFd::new(&self.asked[*name].stream, PollFlags::IN)).collect();
-            let timeout = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
-            let answering = poll(&mut polled, Some(&timeout)).unwrap_or(0);
-            let ready: Vec<String> = polled
-                .iter()
-                .zip(&open)
-                .filter(|(polled, _)| !polled.revents().is_empty())
-                .map(|(_, name)| (*name).clone())
-                .collect();
-            drop(polled);
+            let until = if open.iter().any(is_new) { deadline } else { asked };
+            let is_due = Instant::now() >= until;
+            let files: Vec<_> = open.iter().map(|name| self.asked[*name].stream.as_fd()).collect();
+            let ready = open.iter().zip(wait_for(&files, Some(until))).filter(|(_, is_ready)| *is_ready);
+            let ready: Vec<String> = ready.map(|(name, _)| (*name).clone()).collect();
+            let is_quiet = ready.is_empty();
             for name in ready {
                 match self.asked.get_mut(&name).map_or(AnswerProgress::Complete, PendingRequest::read) {
                     AnswerProgress::Incomplete => {}
                     known => drop(responses.insert(name, known)),
                 }
             }
-            let is_over = left.is_zero() && (answering == 0 || Instant::now() >= deadline);
+            let is_over = is_due && (is_quiet || Instant::now() >= deadline);
             if is_over || responses.len() == self.asked.len() {
                 return responses;
             }

@@ -255,14 +255,7 @@ impl Setting {
     /// Returns the description of accepted values.
     pub fn description(&self) -> Description {
         let form = (self.describe)();
-        if !self.none_is_default {
-            return form;
-        }
-        Description {
-            may_be: format!("{}, or None", form.may_be),
-            annotation: format!("{} | None", form.annotation),
-            ..form
-        }
+        if self.none_is_default { form.or_none() } else { form }
     }
 
     /// Whether the contents of batches can depend on this setting.

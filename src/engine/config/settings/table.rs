@@ -15,7 +15,7 @@ use super::forms::{
     Probability, Ratios, ShareOfOne, SideLengths, SizesByEpoch, TierList, TransformList, Truth, WeightsValue,
     WholeNumber,
 };
-use super::{Affects, Description, Setting, Topic, ValueKind};
+use super::{Affects, Setting, Topic, ValueKind};
 use crate::config::{
     CacheChoice, CpuDecode, FieldOptions, GpuDecoder, Labels, OnError, Peers, SharingPolicy, Weights,
 };
@@ -83,7 +83,7 @@ macro_rules! settings {
                 in_files: None,
                 none_is_default: false,
                 lines: &[$($line),+],
-                describe: || Description::of::<$type>(&$form),
+                describe: || ValueKind::<$type>::describe(&$form),
                 parse_word: |word| ValueKind::<$type>::parse_word(&$form, word),
                 write: |$options, given| ValueKind::read(&$form, given).map(|value| $place.$name = value),
                 reset: |$options| $place.$name = $default,

@@ -1,20 +1,19 @@
 //! Collects the samples of batches for a GPU. Samples that workers have prepared wait in an assembly until a lane (a
 //! thread that works on one batch on the GPU) takes them.
 
-use super::per_image::PerImage;
+use super::image::LaneImage;
 use crate::batch::{BatchCloser, Ticket};
 use crate::config::LANES;
 use crate::pipeline::{mixing::FilledPlaces, run::EpochRun};
 use base::error::Result;
+use base::locks::lock;
 use crossbeam_channel::Sender;
-use data::dataset::Stamp;
 use data::schedule::BatchEntry;
 use pixels::augment::DrawnViews;
-use pixels::decode::cuda::CudaPlan;
-use pixels::decode::{JpegHeader, PlanesLayout};
+use pixels::decode::JpegHeader;
 use pixels::gpu::PinnedSlice;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The right to fill one row of a batch for a GPU, and the assembly that collects the batch.
 pub(crate) struct GpuPlace {
@@ -25,39 +24,14 @@ pub(crate) struct GpuPlace {
 pub(crate) struct PreparedSample {
     pub place: BatchEntry,
     pub ticket: Ticket,
-    pub pixels: Result<PerImage<PreparedImage>>,
+    pub pixels: Result<Vec<PreparedImage>>,
 }
 
 pub(crate) enum PreparedImage {
-    Encoded {
-        bytes: PinnedSlice,
-        header: JpegHeader,
-        drawn: DrawnViews,
-    },
-    Own {
-        bytes: PinnedSlice,
-        plan: Box<CudaPlan>,
-        drawn: DrawnViews,
-    },
-    Decoded {
-        bytes: PinnedSlice,
-        layout: PlanesLayout,
-        drawn: DrawnViews,
-    },
-    /// A file that the lane must decode on the CPU, because there was no page-locked memory to decode into.
-    Undecoded {
-        bytes: PinnedSlice,
-        drawn: DrawnViews,
-    },
-    /// A file that the lane must read and decode on the CPU. The file is not stored next to the rest of its sample, and
-    /// there was no page-locked memory for it. `stamp` is the version of the shard that the sample was read from.
-    /// `drawn` is set if the views depend on other fields of the sample.
-    Unread {
-        stamp: Option<Stamp>,
-        drawn: Option<DrawnViews>,
-    },
-    /// The sample lacks this image, which is optional.
-    Absent,
+    /// An image for nvJPEG. The lane chooses its decoder.
+    Encoded { bytes: PinnedSlice, header: JpegHeader, drawn: DrawnViews },
+    /// An image that needs no decoder of nvJPEG.
+    Ready(LaneImage),
 }
 
 /// The samples that a lane processes together: a whole batch, or a part of a batch if slots ran short before the batch
@@ -119,6 +93,7 @@ pub(crate) struct Assembly {
     common: Sender<SubBatch>,
     sub_batches_in_flight: SubBatchesInFlight,
     filled: Option<Arc<FilledPlaces>>,
+    // Valid after every statement, so a panic elsewhere cannot break it.
     state: Mutex<AssemblyState>,
 }
 
@@ -148,7 +123,7 @@ impl Assembly {
     }
 
     pub(crate) fn add(&self, item: PreparedSample) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.items.push(item);
         state.missing -= 1;
         if state.missing == 0 {
@@ -158,7 +133,7 @@ impl Assembly {
 
     /// Sends the samples collected so far to a lane as a sub-batch, because the reading thread waits for their slots.
     pub(crate) fn flush(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if !state.items.is_empty() {
             self.send(&mut state);
         }
@@ -183,10 +158,5 @@ impl Assembly {
             // then dropped, so the batch is not delivered.
             let _ = queue.send(sub_batch);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, AssemblyState> {
-        // The state is valid after every statement, so a panic elsewhere cannot have broken it.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,9 +7,10 @@
 //! backend for the next backend. Failures that are caused by a file do not count.
 
 use base::error::Error;
+use base::locks::lock;
 use pixels::decode::nvjpeg::{ImageOutcome, NvJpegBackend};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Number of failed calls in a row that starts the first backoff. A brief shortage makes fewer calls fail.
 const TOLERATED: u32 = 3;
@@ -21,6 +22,7 @@ pub(crate) const LONGEST_BACKOFF: u32 = 1024;
 pub(crate) struct BackendBackoff {
     /// Whether any backend has ever failed. While this is false, no call needs the lock.
     any: AtomicBool,
+    // Valid after every statement, so a panic elsewhere cannot break it.
     backends: Mutex<[Backoff; NvJpegBackend::ALL.len()]>,
 }
 
@@ -36,12 +38,12 @@ impl BackendBackoff {
         if !self.any.load(Ordering::Relaxed) {
             return Default::default();
         }
-        self.lock().each_ref().map(|pause| pause.left > 0)
+        lock(&self.backends).each_ref().map(|pause| pause.left > 0)
     }
 
     pub(crate) fn sub_batch_started(&self) {
         if self.any.load(Ordering::Relaxed) {
-            for pause in self.lock().iter_mut() {
+            for pause in lock(&self.backends).iter_mut() {
                 pause.left = pause.left.saturating_sub(1);
             }
         }
@@ -55,7 +57,7 @@ impl BackendBackoff {
     ) -> Option<String> {
         if outcomes.iter().any(Result::is_ok) {
             if self.any.load(Ordering::Relaxed) {
-                self.lock()[backend as usize] = Backoff::default();
+                lock(&self.backends)[backend as usize] = Backoff::default();
             }
             return None;
         }
@@ -64,7 +66,7 @@ impl BackendBackoff {
             _ => None,
         })?;
         self.any.store(true, Ordering::Relaxed);
-        let pause = &mut self.lock()[backend as usize];
+        let pause = &mut lock(&self.backends)[backend as usize];
         if pause.left > 0 {
             // Another lane made this call before the backoff began.
             return None;
@@ -74,11 +76,6 @@ impl BackendBackoff {
         pause.left =
             1u32.checked_shl(doublings).map_or(LONGEST_BACKOFF, |pieces| pieces.min(LONGEST_BACKOFF));
         Some(why.clone())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, [Backoff; NvJpegBackend::ALL.len()]> {
-        // The state is valid after every statement, so a panic elsewhere cannot have broken it.
-        self.backends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,8 +6,9 @@
 //! 2,800 images/s (`docs/gpu.md`), and a training step at the same time took 2.9 times as long.
 
 use super::rate::{DecodeRate, TimedCall};
+use base::locks::lock;
 use pixels::decode::nvjpeg::NvJpegBackend;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 const SMOOTHING: f64 = 0.2;
 
@@ -73,26 +74,26 @@ impl LoadBalancer {
     }
 
     pub(crate) fn record_gpu_call(&self, call: TimedCall) {
-        self.lock().gpu.record(call);
+        lock(&self.0).gpu.record(call);
     }
 
     pub(crate) fn record_cpu_image(&self, workers: usize, seconds: f64) {
         if seconds.is_finite() && seconds > 0.0 {
             let one = seconds / workers as f64;
-            let cpu = &mut self.lock().cpu;
+            let cpu = &mut lock(&self.0).cpu;
             *cpu = Some(cpu.map_or(one, |mean| mean + SMOOTHING * (one - mean)));
         }
     }
 
     pub(crate) fn record_batch(&self, waiting: bool) {
-        let mut state = self.lock();
+        let mut state = lock(&self.0);
         state.waiting += SMOOTHING * (f64::from(u8::from(waiting)) - state.waiting);
     }
 
     /// Counts an image, even if the CPU gets it. If a call of the kernels may decode the image, `left_for` is that
     /// call.
     pub(crate) fn count(&self, left_for: Option<KernelCall>) {
-        let mut state = self.lock();
+        let mut state = lock(&self.0);
         let weight = state.weight();
         state.counted += 1.0;
         for (gray, part) in [false, true].into_iter().zip(&mut state.parts) {
@@ -102,20 +103,20 @@ impl LoadBalancer {
     }
 
     pub(crate) fn is_large(&self, call: KernelCall) -> bool {
-        call.is_large(self.lock().parts[usize::from(call.gray)])
+        call.is_large(lock(&self.0).parts[usize::from(call.gray)])
     }
 
     /// Returns whether at least half of all images are left for this call. If the call is still too small, larger
     /// batches would help.
     pub(crate) fn is_wanted(&self, call: KernelCall) -> bool {
-        let state = self.lock();
+        let state = lock(&self.0);
         state.counted * MIN_KIND_WEIGHT >= 1.0 && state.parts[usize::from(call.gray)] >= 0.5
     }
 
     /// Returns whether the CPU decodes the next image, although the GPU could. The CPU never takes an image that `call`
     /// needs to stay large.
     pub(crate) fn take_for_cpu(&self, call: Option<KernelCall>) -> bool {
-        let mut state = self.lock();
+        let mut state = lock(&self.0);
         let Some(gpu) = state.gpu.seconds_per_image() else { return false };
         let share = state.cpu.map_or(UNMEASURED_CPU_SHARE, |cpu| gpu / (gpu + cpu)) * state.waiting;
         state.due += share;
@@ -127,11 +128,6 @@ impl LoadBalancer {
         // If the call can spare no image, the CPU takes the next image instead. At most one such image is owed.
         state.due = if turn { state.due - 1.0 } else { 1.0 };
         turn
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BalanceState> {
-        // The state is valid after every statement, so a panic elsewhere cannot have broken it.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,12 +1,9 @@
 //! A sample while a lane works on it, and the state of each of its images.
 
-use super::per_image::PerImage;
 use super::refused::ImageId;
-use crate::batch::Ticket;
 use crate::pipeline::mixing::FilledPlace;
 use base::error::{Error, Result};
 use data::dataset::Stamp;
-use data::schedule::Draw;
 use pixels::augment::DrawnViews;
 use pixels::decode::cuda::{CudaPlan, LaunchTables};
 use pixels::decode::nvjpeg::{Abilities, NvJpegBackend};
@@ -22,24 +19,17 @@ pub(super) fn planes_bytes(layout: &PlanesLayout) -> u64 {
 
 /// One sample of a sub-batch. If one of its images is decoded again, all are. If one fails, the sample fails.
 pub(crate) struct LaneSample {
-    pub ticket: Ticket,
-    pub(super) position: u64,
-    /// The draw that fills this row of the batch. If its sample has failed, this is the draw of the substitute.
-    pub draw: Draw,
-    pub valid: bool,
-    pub images: PerImage<LaneImage>,
+    pub place: FilledPlace,
+    pub images: Vec<LaneImage>,
 }
 
 impl LaneSample {
-    pub(super) fn id(&self, image: usize) -> ImageId {
-        ImageId { sample: self.draw.sample, image: image as u32 }
+    pub(super) fn set_all(&mut self, image: impl Fn() -> LaneImage) {
+        self.images.iter_mut().for_each(|place| *place = image());
     }
 
-    /// Consumes the sample and returns the row of the batch that it filled. Mixing may still change the image and the
-    /// label in this row.
-    pub(crate) fn into_place(self) -> FilledPlace {
-        let Draw { sample, occurrence } = self.draw;
-        FilledPlace { ticket: self.ticket, position: self.position, sample, occurrence, valid: self.valid }
+    pub(super) fn id(&self, image: usize) -> ImageId {
+        ImageId { sample: self.place.draw.sample, image: image as u32 }
     }
 
     pub(crate) fn is_encoded(&self) -> bool {
@@ -71,13 +61,16 @@ pub(crate) enum LaneImage {
         layout: PlanesLayout,
         drawn: DrawnViews,
     },
-    /// A file for the CPU. `is_reported_damaged` is set if one of Foreload's own kernels has found damage in it.
+    /// A file that the lane decodes on the CPU. `is_reported_damaged` is set if one of Foreload's own kernels has found
+    /// damage in it.
     ForCpu {
         bytes: PinnedSlice,
         drawn: DrawnViews,
         is_reported_damaged: bool,
     },
-    /// A file that the CPU must still read and decode. `stamp` is the version of the shard to read from.
+    /// A file that the CPU must still read and decode. The file is not stored next to the rest of its sample, and there
+    /// was no page-locked memory for it. `stamp` is the version of the shard that the sample was read from. `drawn` is
+    /// set if the views depend on other fields of the sample.
     Unread {
         stamp: Option<Stamp>,
         drawn: Option<DrawnViews>,
@@ -89,6 +82,7 @@ pub(crate) enum LaneImage {
     },
     /// An image of a failed sample, which a substitute will replace.
     Replaced,
+    /// An image without pixels: its sample has failed, or lacks this image, which is optional.
     Blank,
     /// No work is left: the image is in the batch, or the batch will not be delivered.
     Done,

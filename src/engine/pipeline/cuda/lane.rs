@@ -7,12 +7,10 @@ use super::GpuStage;
 use super::assembly::{PreparedSample, SubBatch};
 use super::check::WriteCheck;
 use super::image::{LaneImage, LaneSample};
-use super::image_view::ImageView;
 use super::own::OwnDecoder;
-use super::per_image::PerImage;
 use super::placed::{PlacedSample, requests};
 use super::shared_gpu::BorrowedDecoder;
-use super::table::LaneTable;
+use super::table::{ImageView, LaneTable};
 use super::timing::Timing;
 use super::work::LaneReceiver;
 use crate::batch::BatchCloser;
@@ -21,12 +19,12 @@ use crate::pipeline::{
 };
 use base::error::{Error, Result};
 use base::slot::Slot;
+use base::threads::caught;
 use crossbeam_channel::{Receiver, select};
 use pixels::augment::cuda::{LaneMemory, LevelsAt, MixLauncher, ViewLauncher};
 use pixels::decode::nvjpeg::{CallOutcomes, NvJpegBackend};
 use pixels::gpu::{DeviceBuffer, InFlight, Stream};
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Runs the lane with the index `number` until its two queues are closed: its own queue and the common one.
@@ -43,15 +41,14 @@ pub(crate) fn run(of: &ThreadContext, stage: &GpuStage, number: usize, queues: [
         // Keep the closer outside of the closure: on an error, it must outlive the device's work, which may still write
         // to the batch.
         let mut closer = Some(closer);
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let outcome = caught("decoding on the GPU", || {
             let lane = match &mut lane {
                 Some(lane) => lane,
                 // Make the lane on this thread, because it borrows decoders. An error ends only this run.
                 empty => empty.insert(GpuLane::new(of, stage, number)?),
             };
             lane.process(&run, items, filled.as_deref(), &mut closer, last)
-        }));
-        let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("decoding on the GPU", &*panic)));
+        });
         if let Err(error) = outcome {
             run.inbox.fail(error);
             // Dropping the lane waits for its queued work.
@@ -179,9 +176,9 @@ impl<'a> GpuLane<'a> {
         }
         let complete = last && todo.is_empty();
         match filled {
-            None => finished.into_iter().for_each(|work| work.into_place().finish(&self.context.index)),
+            None => finished.into_iter().for_each(|work| work.place.finish(&self.context.index)),
             Some(filled) => {
-                finished.into_iter().for_each(|work| filled.keep(work.into_place()));
+                finished.into_iter().for_each(|work| filled.keep(work.place));
                 if complete {
                     self.mix(run, closer.as_ref().ok_or_else(closed_too_early)?, filled)?;
                 }
@@ -222,7 +219,7 @@ impl<'a> GpuLane<'a> {
         }
         self.timing.next()?.begin(&stream, &self.engine)?;
         self.copy(run, &placed)?;
-        self.timing.current().copied(&stream)?;
+        self.timing.current().copied.record(&stream)?;
         let tables = OwnDecoder::reserve(&placed, &mut self.intake.staging, &mut self.flight)?;
         let refused = self.decode(run, arena, &placed)?;
         let mut refused = refused.into_iter().rev().peekable();
@@ -239,13 +236,13 @@ impl<'a> GpuLane<'a> {
         }
         self.timing.current().decoded(&stream)?;
         self.augment(closer, arena, &placed, first.filter(|_| by_nvjpeg(&placed)))?;
-        self.timing.current().done(&stream)?;
+        self.timing.current().done.record(&stream)?;
         let step = placed.len();
         for (number, PlacedSample { mut work, .. }) in placed.into_iter().enumerate() {
             // Release images as soon as possible. Queued work keeps the memory that it reads. But a file that may be
             // decoded again must stay, with all images of its sample.
             if !work.is_for_gpu() {
-                work.images.set_all(|| LaneImage::Done);
+                work.set_all(|| LaneImage::Done);
             }
             match first {
                 Some(first) => decoded.push(QueuedSample { work, first: first + number, step }),
@@ -268,13 +265,12 @@ impl<'a> GpuLane<'a> {
         let most = self.context.config.batch_size as usize;
         while let Some(mut work) = todo.pop_front() {
             self.intake.decode_on_cpu(run, &mut work);
-            if let LaneImage::Done = work.images.get(0) {
+            if let LaneImage::Done = work.images[0] {
                 finished.push(work);
                 continue;
             }
-            let layouts = PerImage::try_new(work.images.len(), |image| {
-                work.images.get(image).layout(&self.stage.gpu.abilities)
-            })?;
+            let layouts = work.images.iter().map(|image| image.layout(&self.stage.gpu.abilities));
+            let layouts = layouts.collect::<Result<Vec<_>>>()?;
             let bytes_of = |(image, layout): (&LaneImage, &Option<_>)| {
                 layout.as_ref().map_or(0, |layout| image.arena_bytes(layout))
             };
@@ -304,13 +300,13 @@ impl<'a> GpuLane<'a> {
                     )));
                 }
             }
-            let (mut end, mut number) = (used, 0);
-            let at = layouts.map(|layout| {
+            let mut end = used;
+            let at = work.images.iter().zip(&layouts).map(|(image, layout)| {
                 let start = end;
-                end += bytes_of((work.images.get(number), layout));
-                number += 1;
+                end += bytes_of((image, layout));
                 layout.map(|layout| (start, layout))
             });
+            let at = at.collect();
             placed.push(PlacedSample { work, at });
             used = end;
         }
@@ -358,14 +354,16 @@ impl<'a> GpuLane<'a> {
             let (indices, requests) = requests(backend, arena, placed);
             for &(index, image) in &indices {
                 // Keep the file even if the call fails, because the device may have begun to read it.
-                if let LaneImage::Encoded { bytes, .. } = placed[index].work.images.get(image) {
+                if let LaneImage::Encoded { bytes, .. } = &placed[index].work.images[image] {
                     self.flight.keep(bytes.clone());
                     run.counters.add_uploaded(bytes.len());
                 }
             }
             if backend > NvJpegBackend::Hardware && !engine_queued {
                 engine_queued = true;
-                self.timing.current().engine_queued(&self.engine)?;
+                // Record the end of the engine's work at once: after the host has queued the kernels' work, the
+                // engine's time would include that work, and an idle engine would look busy.
+                self.timing.current().engine[1].record(&self.engine)?;
             }
             if requests.is_empty() {
                 continue;

@@ -84,7 +84,7 @@ impl OwnDecoder {
         let bytes = self.tables.bytes();
         let Some(mut slot) = slot.filter(|_| bytes > 0) else { return Ok(None) };
         self.tables.write(&mut slot.bytes_mut()[..bytes]);
-        let from = staging.pin(slot)?.part(0..bytes)?;
+        let from = staging.tables.pin(slot)?.part(0..bytes)?;
         let device = match self.device.take().filter(|device| device.bytes() >= bytes) {
             Some(device) => device,
             // A buffer that is too small was dropped by `filter`; it is freed in the stream's order.

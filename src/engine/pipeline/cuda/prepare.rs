@@ -6,7 +6,7 @@
 use super::GpuStage;
 use super::assembly::{GpuPlace, PreparedImage, PreparedSample};
 use super::balance::KernelCall;
-use super::per_image::PerImage;
+use super::image::LaneImage;
 use super::refused::ImageId;
 use crate::batch::Ticket;
 use crate::config::CpuDecode;
@@ -99,13 +99,13 @@ impl Preparer {
         record: Filled,
         ticket: &mut Ticket,
         of: &mut Drawn<'_>,
-    ) -> Result<PerImage<PreparedImage>> {
+    ) -> Result<Vec<PreparedImage>> {
         let (context, draw) = (&*of.run.context, of.draw);
         if context.config.fields.is_image_alone() && !context.index.is_stream() {
             let parts = record.in_parts().1;
             let read = ReadImage { bytes: self.stage.slots.pin(AllBytes(record))?, parts };
             self.geometries.clear();
-            return self.prepare_image(0, read, of).map(PerImage::one);
+            return self.prepare_image(0, read, of).map(|image| vec![image]);
         }
         let replace = |record: Filled, bytes: Vec<u8>| record.replaced(&bytes);
         let locate = |record: &Filled| {
@@ -117,26 +117,30 @@ impl Preparer {
         // An image that was read separately may be larger than the record.
         let has_room = |bytes: &Vec<u8>| bytes.len() <= record.room();
         let only = found.len() == 1
-            && !matches!(found.get(0), Some(ImageBytes::ReadSeparately(bytes)) if !has_room(bytes));
-        let record = match found.get(0) {
+            && !matches!(&found[0], Some(ImageBytes::ReadSeparately(bytes)) if !has_room(bytes));
+        let record = match &found[0] {
             Some(ImageBytes::ReadSeparately(bytes)) if only => record.replaced(bytes),
             Some(ImageBytes::InRecord(range)) if only => record.narrowed(range.clone()),
             _ => record,
         };
         let record = self.stage.slots.pin(record)?;
-        found.try_map(|image, found| {
+        let images = found.into_iter().enumerate().map(|(image, found)| {
             let bytes = match found {
-                None => return Ok(PreparedImage::Absent),
+                None => return Ok(PreparedImage::Ready(LaneImage::Blank)),
                 Some(_) if only => record.clone(),
                 Some(ImageBytes::InRecord(range)) => record.part(range)?,
                 Some(ImageBytes::ReadSeparately(bytes)) => match pinned(&self.stage, &bytes)? {
                     Some(bytes) => bytes,
-                    None => return Ok(PreparedImage::Unread { stamp, drawn: self.drawn_of(image) }),
+                    None => {
+                        let drawn = self.drawn_of(image);
+                        return Ok(PreparedImage::Ready(LaneImage::Unread { stamp, drawn }));
+                    }
                 },
             };
             let made = self.prepare_image(image, ReadImage { bytes, parts: None }, of);
             made.map_err(|error| context.of_image(image, error))
-        })
+        });
+        images.collect()
     }
 
     /// Fills all fields of a sample except images, and returns where the bytes of each image are; `None` for an image
@@ -146,11 +150,11 @@ impl Preparer {
         of: &Drawn<'_>,
         record: &[u8],
         ticket: &mut Ticket,
-    ) -> Result<PerImage<Option<ImageBytes>>> {
+    ) -> Result<Vec<Option<ImageBytes>>> {
         let (run, context, sample) = (of.run, &*of.run.context, of.draw.sample);
         let images = context.config.images.list();
         self.geometries.clear();
-        let found = PerImage::try_new(images.len(), |image| {
+        let found = (0..images.len()).map(|image| {
             let field = &context.config.fields.list[images[image].field];
             let Some(bytes) = field_bytes(run, field, sample, record)? else {
                 self.geometries.push(None);
@@ -168,7 +172,8 @@ impl Preparer {
                     ));
                 }
             }))
-        })?;
+        });
+        let found = found.collect::<Result<Vec<_>>>()?;
         fill_fields(run, sample, record, &self.geometries, &mut self.originals, ticket)?;
         Ok(found)
     }
@@ -227,13 +232,14 @@ impl Preparer {
             if let Some(plan) = own.plan(views.region())? {
                 self.stage.balancer.count(None);
                 of.stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, arrived);
-                return Ok(PreparedImage::Own { bytes, plan: Box::new(plan), drawn: views });
+                let own = LaneImage::Own { bytes, plan: Box::new(plan), drawn: views };
+                return Ok(PreparedImage::Ready(own));
             }
             drawn = Some(views);
         }
         if parts.is_some() {
             // Only packed images are read in parts, so the image is packed.
-            return self.decode_here(image, drawn, ReadImage { bytes, parts }, of);
+            return self.decode_here(image, drawn, ReadImage { bytes, parts }, of).map(PreparedImage::Ready);
         }
         let bytes = match storage_format_of(&bytes) {
             StorageFormat::Packed if !self.stage.cpu_may_decode && !on_canvas => self.rebuilt(run, &bytes)?,
@@ -254,7 +260,7 @@ impl Preparer {
             of.stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, bytes.len());
             return Ok(PreparedImage::Encoded { bytes: bytes.part(file)?, header, drawn });
         }
-        self.decode_here(image, drawn, ReadImage { bytes, parts: None }, of)
+        self.decode_here(image, drawn, ReadImage { bytes, parts: None }, of).map(PreparedImage::Ready)
     }
 
     fn decode_here(
@@ -263,7 +269,7 @@ impl Preparer {
         drawn: Option<DrawnViews>,
         ReadImage { bytes, parts }: ReadImage,
         Drawn { run, draw, stopwatch, .. }: &mut Drawn<'_>,
-    ) -> Result<PreparedImage> {
+    ) -> Result<LaneImage> {
         let start = stopwatch.now();
         let views = drawn.map_or(ViewsFrom::Boxes(&[]), ViewsFrom::Header);
         let of = SampleImage { image, draw: *draw, bytes: &bytes, parts, views };
@@ -272,14 +278,15 @@ impl Preparer {
         let Some(mut slot) = self.stage.slots.slots().try_take(layout.bytes as usize) else {
             // The lane decodes the image later. It needs no bytes that were not read, because the same views need the
             // same rows.
-            return Ok(PreparedImage::Undecoded { bytes, drawn });
+            // There is no page-locked memory to decode into.
+            return Ok(LaneImage::ForCpu { bytes, drawn, is_reported_damaged: false });
         };
         copy(&self.cpu.planes, &layout, slot.bytes_mut());
         stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, 0);
         self.stage
             .balancer
             .record_cpu_image(run.context.config.threads, (stopwatch.now() - start).as_secs_f64());
-        Ok(PreparedImage::Decoded { bytes: self.stage.slots.pin(slot)?, layout, drawn })
+        Ok(LaneImage::Planes { bytes: self.stage.slots.pin(slot)?, layout, drawn })
     }
 
     /// Rebuilds the original file of a packed image, for nvJPEG. This happens if another job has filled the cache with

@@ -2,10 +2,11 @@
 //! every epoch, because it can make the call fail for the images that share it.
 
 use base::error::DecodeError;
+use base::locks::lock;
 use pixels::decode::nvjpeg::NvJpegBackend;
 use std::collections::HashMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Number of refusals after which an image is not tried again. One refusal is not enough, because another image of the
 /// same call may have been the cause.
@@ -36,7 +37,7 @@ struct RefusalRecord {
 impl RefusedImages {
     /// Records that `backend` refused an image, and why. Returns whether this backend never gets the image again.
     pub(crate) fn note(&self, id: ImageId, backend: NvJpegBackend, why: &DecodeError) -> bool {
-        let mut by_image = self.lock();
+        let mut by_image = lock(&self.by_image);
         if by_image.len() >= MAX_IMAGES && !by_image.contains_key(&id) {
             return false;
         }
@@ -53,16 +54,12 @@ impl RefusedImages {
     pub(crate) fn of(&self, id: ImageId) -> impl Fn(NvJpegBackend) -> bool + use<> {
         // Usually no image was refused, and then the lock is not needed.
         let any = self.any.load(Ordering::Relaxed);
-        let known = any.then(|| self.lock().get(&id).map(|known| known.counts)).flatten();
+        let known = any.then(|| lock(&self.by_image).get(&id).map(|known| known.counts)).flatten();
         move |backend| known.is_some_and(|counts| counts[backend as usize] >= MAX_REFUSALS)
     }
 
     pub(crate) fn why(&self, id: ImageId) -> Option<DecodeError> {
-        self.lock().get(&id).map(|known| known.why.clone())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<ImageId, RefusalRecord>> {
-        self.by_image.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.by_image).get(&id).map(|known| known.why.clone())
     }
 }
 

@@ -9,10 +9,11 @@
 
 use crate::config::LANES;
 use base::error::{Error, Result};
+use base::locks::lock;
 use pixels::augment::cuda::Kernels;
 use pixels::decode::nvjpeg::{Abilities, Library, NvJpegBackend, NvJpegDecoder};
 use pixels::gpu::GpuDevice;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 static SHARED_GPUS: Mutex<Vec<Arc<SharedGpu>>> = Mutex::new(Vec::new());
 
@@ -181,9 +182,4 @@ impl Drop for BorrowedDecoder {
         drop(decoders);
         self.gpu.returned.notify_one();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The value is valid after every statement, so a panic elsewhere cannot have broken it.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,7 +7,7 @@ use base::error::{Error, Result};
 use base::slot::{PAGE, Slot, SlotPool};
 use pixels::augment::cuda::LaneMemory;
 use pixels::decode::cuda::LaunchTables;
-use pixels::gpu::{GpuDevice, InFlight, PinnedBuffer, PinnedSlice, Registration};
+use pixels::gpu::{GpuDevice, InFlight, PinnedBuffer, Registration};
 
 /// Minimum size in bytes of the buffer for planes. It has space for a dozen images of usual size, so that few chunks
 /// are cut short.
@@ -16,9 +16,9 @@ const MIN_PLANES: usize = 4 << 20;
 pub(crate) struct LaneStaging {
     device: GpuDevice,
     /// Staging buffers for tables. Each lane has its own, so that other lanes cannot use them up.
-    tables: Registration,
+    pub tables: Registration,
     /// Staging buffers for planes, made when slots run out for the first time.
-    planes: Option<Registration>,
+    pub planes: Option<Registration>,
 }
 
 impl LaneStaging {
@@ -60,14 +60,6 @@ impl LaneStaging {
         self.tables = Registration::new(&self.device, &SlotPool::new(room)?)?;
         let slot = self.tables.slots().try_take(bytes);
         slot.ok_or_else(|| Error::Internal(format!("no {bytes} bytes of page-locked memory for a table")))
-    }
-
-    pub(crate) fn pin(&self, table: Slot) -> Result<PinnedSlice> {
-        self.tables.pin(table)
-    }
-
-    pub(crate) fn planes(&self) -> Option<&Registration> {
-        self.planes.as_ref()
     }
 
     /// Makes sure that the lane's staging buffers for planes have space for a sample of `images` images with `bytes`

@@ -3,17 +3,33 @@
 //! page-locked memory and copied in one piece.
 
 use super::GpuStage;
-use super::image_view::ImageView;
 use super::placed::PlacedSample;
 use super::staging::LaneStaging;
 use base::error::Result;
-use pixels::augment::cuda::{ImageParams, MixGroupParams, Programs, ProgramsAt};
+use pixels::augment::DrawnView;
+use pixels::augment::cuda::{ImageParams, MixGroupParams, MixLauncher, Programs, ProgramsAt, ViewLauncher};
 use pixels::gpu::{DeviceBuffer, InFlight};
 
 pub(super) struct LaneTable {
     device: DeviceBuffer,
     programs: Programs,
     view_bytes: usize,
+}
+
+/// A view of one image field, with the launchers of the kernels that make it. One launch makes this view for all
+/// samples of a chunk.
+pub(super) struct ImageView {
+    pub(super) image: usize,
+    pub(super) number: usize,
+    pub(super) launcher: ViewLauncher,
+    /// Launches the mixing of the view's images (MixUp, CutMix); `None` if nothing is mixed.
+    pub(super) mix: Option<MixLauncher>,
+}
+
+impl ImageView {
+    fn drawn<'a>(&self, sample: &'a PlacedSample) -> Option<&'a DrawnView> {
+        sample.work.images[self.image].drawn().map(|drawn| &drawn.views()[self.number])
+    }
 }
 
 impl LaneTable {
@@ -46,16 +62,16 @@ impl LaneTable {
         let (entries, programs) = slot.bytes_mut()[..bytes].split_at_mut(entries_bytes);
         let of_views = views.iter().flat_map(|view| placed.iter().map(move |sample| (view, sample)));
         for (entry, (view, sample)) in entries.chunks_exact_mut(ImageParams::BYTES).zip(of_views) {
-            let params = match (sample.at.get(view.image), view.drawn(sample)) {
+            let params = match (&sample.at[view.image], view.drawn(sample)) {
                 (Some((offset, layout)), Some(drawn)) => {
                     ImageParams::new(layout, arena + offset, &drawn.view, view.launcher.pass_output())
                 }
                 _ => ImageParams::blank(),
             };
-            entry.copy_from_slice(params.at(sample.work.ticket.index()).as_bytes());
+            entry.copy_from_slice(params.at(sample.work.place.ticket.index()).as_bytes());
         }
         self.programs.write(programs);
-        let from = staging.pin(slot)?.part(0..bytes)?;
+        let from = staging.tables.pin(slot)?.part(0..bytes)?;
         if self.device.bytes() < bytes {
             // The old table is freed in the stream's order. Long programs are rare, so a little extra space is enough.
             self.device = stage.memory.allocate(flight.stream(), bytes + bytes / 4)?;
@@ -76,7 +92,7 @@ impl LaneTable {
         for (entry, group) in slot.bytes_mut().chunks_exact_mut(MixGroupParams::BYTES).zip(mix_groups) {
             entry.copy_from_slice(group.as_bytes());
         }
-        let from = staging.pin(slot)?.part(0..bytes)?;
+        let from = staging.tables.pin(slot)?.part(0..bytes)?;
         flight.copy_to_device(self.device.range(0, bytes)?, &from)?;
         Ok(self.device.ptr())
     }

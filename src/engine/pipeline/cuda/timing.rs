@@ -49,7 +49,7 @@ pub(crate) struct Timing {
 
 pub(crate) struct ChunkEvents {
     begin: Event,
-    copied: Event,
+    pub copied: Event,
     /// Begin and end of the decoding engine's work on its own stream. The time between them begins when the host has
     /// prepared the work, and includes the pauses between the engine's calls.
     pub engine: [Event; 2],
@@ -57,7 +57,7 @@ pub(crate) struct ChunkEvents {
     pub batched: [Event; 2],
     /// Completes when all kernels have decoded their planes.
     decoded: Event,
-    done: Event,
+    pub done: Event,
     /// The numbers of images that the engine and the batched kernels decoded. 0 if a call failed, because its time does
     /// not show how fast images are decoded.
     pub on_engine: usize,
@@ -86,25 +86,11 @@ impl ChunkEvents {
         engine.wait(&self.begin)
     }
 
-    pub(crate) fn copied(&self, stream: &Stream) -> Result<()> {
-        self.copied.record(stream)
-    }
-
-    /// Records that the engine's work is queued. Call this before the host queues the kernels' work: otherwise the
-    /// engine's time would include that work, and an idle engine would look busy.
-    pub(crate) fn engine_queued(&self, engine: &Stream) -> Result<()> {
-        self.engine[1].record(engine)
-    }
-
     /// Records that all decoding is queued, and makes `stream` wait for the decoding engine's work.
     pub(crate) fn decoded(&self, stream: &Stream) -> Result<()> {
         // Record the end of the kernels' work before the wait for the engine.
         self.decoded.record(stream)?;
         stream.wait(&self.engine[1])
-    }
-
-    pub(crate) fn done(&self, stream: &Stream) -> Result<()> {
-        self.done.record(stream)
     }
 }
 

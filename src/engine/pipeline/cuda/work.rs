@@ -5,7 +5,6 @@ use super::GpuStage;
 use super::assembly::{PreparedImage, PreparedSample};
 use super::check::Finding;
 use super::image::{LaneImage, LaneSample};
-use super::per_image::PerImage;
 use super::prepare::{copy, undecodable};
 use super::refused::ImageId;
 use super::staging::LaneStaging;
@@ -14,13 +13,13 @@ use crate::config::{CpuDecode, DevicePools, OnError};
 use crate::pipeline::{
     boxes::boxes_of_image, consistent_read::read_consistently, context::SampleContext, cpu::CpuDecoder,
     cpu::SampleImage, cpu::ViewsFrom, fields::check_size, fields::fill_fields, members::ImageGeometry,
-    members::field_bytes, notify, originals::OriginalFiles, run::EpochRun, stopwatch::Stopwatch,
-    substitute::note_failure, substitute::substitute,
+    members::field_bytes, mixing::FilledPlace, notify, originals::OriginalFiles, run::EpochRun,
+    stopwatch::Stopwatch, substitute::note_failure, substitute::substitute,
 };
 use base::error::{DecodeError, Error, Result};
 use base::trace::TraceLane;
 use data::dataset::Stamp;
-use data::schedule::Draw;
+use data::schedule::{BatchEntry, Draw};
 use pixels::augment::DrawnViews;
 use pixels::decode::nvjpeg::NvJpegBackend;
 use pixels::decode::{Backend, ColorModel, PlanesLayout};
@@ -45,21 +44,13 @@ impl<'a> LaneReceiver<'a> {
 
     pub(crate) fn receive(&self, item: PreparedSample) -> LaneSample {
         let PreparedSample { place, ticket, pixels } = item;
-        let images = PerImage::one(LaneImage::Done);
-        let mut work =
-            LaneSample { ticket, position: place.position, draw: place.draw, valid: place.valid, images };
-        let sample = place.draw.sample;
+        let BatchEntry { position, draw, valid } = place;
+        let place = FilledPlace { ticket, position, draw, valid };
+        let mut work = LaneSample { place, images: vec![LaneImage::Done] };
+        let sample = draw.sample;
         let received = pixels.and_then(|pixels| {
-            pixels.try_map(|image, pixels| match pixels {
-                PreparedImage::Decoded { bytes, layout, drawn } => {
-                    Ok(LaneImage::Planes { bytes, layout, drawn })
-                }
-                PreparedImage::Own { bytes, plan, drawn } => Ok(LaneImage::Own { bytes, plan, drawn }),
-                PreparedImage::Undecoded { bytes, drawn } => {
-                    Ok(LaneImage::ForCpu { bytes, drawn, is_reported_damaged: false })
-                }
-                PreparedImage::Unread { stamp, drawn } => Ok(LaneImage::Unread { stamp, drawn }),
-                PreparedImage::Absent => Ok(LaneImage::Blank),
+            let images = pixels.into_iter().enumerate().map(|(image, pixels)| match pixels {
+                PreparedImage::Ready(image) => Ok(image),
                 PreparedImage::Encoded { bytes, header, drawn } => {
                     let id = ImageId { sample, image: image as u32 };
                     match self.stage.backends(&header, id).next() {
@@ -73,14 +64,15 @@ impl<'a> LaneReceiver<'a> {
                         None => Err(self.context.of_image(image, undecodable(self.stage, &bytes, id))),
                     }
                 }
-            })
+            });
+            images.collect::<Result<Vec<_>>>()
         });
         match received {
             Ok(images) => work.images = images,
             Err(error) => {
                 // `fail_sample` sets every image of the sample, so the sample must keep its number of images.
                 let count = self.context.config.images.list().len();
-                work.images = PerImage::new(count, |_| LaneImage::Done);
+                work.images = (0..count).map(|_| LaneImage::Done).collect();
                 self.fail_sample(&mut work, error);
             }
         }
@@ -102,10 +94,10 @@ impl<'a> LaneReceiver<'a> {
             if NvJpegBackend::CudaBatched.accepts_call_of(images.filter(|image| is_of_call(image)).count()) {
                 continue;
             }
-            for LaneSample { images, draw, .. } in todo.iter_mut() {
+            for LaneSample { images, place } in todo.iter_mut() {
                 for (number, image) in images.iter_mut().enumerate().filter(|(_, image)| is_of_call(image)) {
                     let LaneImage::Encoded { header, backend, .. } = image else { continue };
-                    let id = ImageId { sample: draw.sample, image: number as u32 };
+                    let id = ImageId { sample: place.draw.sample, image: number as u32 };
                     match stage.backend_after(NvJpegBackend::CudaBatched, header, id) {
                         Some(next) => *backend = next,
                         None if stage.cpu_may_decode => image.pass_to_cpu(),
@@ -121,8 +113,8 @@ impl<'a> LaneReceiver<'a> {
     /// planes do not count against a memory limit, so call this for one sample at a time, when it is next in order.
     pub(crate) fn decode_on_cpu(&mut self, run: &EpochRun, work: &mut LaneSample) {
         for image in 0..work.images.len() {
-            let draw = work.draw;
-            let decoded = match work.images.get(image) {
+            let draw = work.place.draw;
+            let decoded = match &work.images[image] {
                 LaneImage::ForCpu { bytes, drawn, is_reported_damaged } => {
                     let views = ViewsFrom::Header(drawn.clone());
                     let decoded = self.decode(run, SampleImage { image, draw, bytes, parts: None, views });
@@ -138,19 +130,19 @@ impl<'a> LaneReceiver<'a> {
                 _ => continue,
             };
             match decoded {
-                Ok(drawn) => *work.images.get_mut(image) = self.decoded(drawn),
+                Ok(drawn) => work.images[image] = self.decoded(drawn),
                 Err(error) => self.fail_sample(work, error),
             }
         }
-        if let LaneImage::Replaced = work.images.get(0) {
-            match self.substitute(run, work.position, &mut work.ticket) {
+        if let LaneImage::Replaced = work.images[0] {
+            match self.substitute(run, work.place.position, &mut work.place.ticket) {
                 Ok((sample, images)) => {
-                    work.draw = Draw::first(sample);
+                    work.place.draw = Draw::first(sample);
                     work.images = images;
                 }
                 Err(error) => {
-                    work.ticket.fail(work.draw.sample, error, true);
-                    work.images.set_all(|| LaneImage::Done);
+                    work.place.ticket.fail(work.place.draw.sample, error, true);
+                    work.set_all(|| LaneImage::Done);
                 }
             }
         }
@@ -186,7 +178,7 @@ impl<'a> LaneReceiver<'a> {
             LaneImage::Decoded { planes, .. } => Some(PlanesLayout::staged(planes)),
             _ => None,
         });
-        let places = [Some(&self.stage.slots), self.staging.planes()];
+        let places = [Some(&self.stage.slots), self.staging.planes.as_ref()];
         let take = |layout: PlanesLayout| {
             let room = layout.bytes as usize;
             let slot = |from: &Registration| Some((from.clone(), from.slots().try_take(room)?));
@@ -207,7 +199,7 @@ impl<'a> LaneReceiver<'a> {
     /// Passes an image to its next decoder, after its current decoder failed with `error`.
     pub(crate) fn demote(&self, work: &mut LaneSample, number: usize, error: Error) {
         let id = work.id(number);
-        let image = work.images.get_mut(number);
+        let image = &mut work.images[number];
         let LaneImage::Encoded { header, backend, tried_again, .. } = image else { return };
         *tried_again = false;
         match &error {
@@ -242,7 +234,7 @@ impl<'a> LaneReceiver<'a> {
         if is_there {
             for image in work.images.iter_mut() {
                 match image {
-                    LaneImage::Encoded { backend, .. } => run.counters.count_nvjpeg(*backend, 1),
+                    LaneImage::Encoded { backend, .. } => run.counters.count_nvjpeg(*backend),
                     LaneImage::Own { plan, .. } => run.counters.count_own(plan.form()),
                     _ => {}
                 }
@@ -256,9 +248,9 @@ impl<'a> LaneReceiver<'a> {
     /// inconclusive, or there is no other decoder, the same decoder gets the image once more.
     fn accept_image(&self, run: &EpochRun, work: &mut LaneSample, number: usize, finding: Finding) -> bool {
         let id = work.id(number);
-        let LaneImage::Encoded { header, backend, tried_again, .. } = work.images.get_mut(number) else {
+        let LaneImage::Encoded { header, backend, tried_again, .. } = &mut work.images[number] else {
             // Foreload's own kernels decode the image, or another image has already made the sample fail.
-            let is_own = matches!(work.images.get_mut(number), LaneImage::Own { .. });
+            let is_own = matches!(work.images[number], LaneImage::Own { .. });
             return finding != Finding::Damaged || is_own && self.leave_damaged(run, work, number);
         };
         let backend = *backend;
@@ -288,7 +280,7 @@ impl<'a> LaneReceiver<'a> {
     fn leave_damaged(&self, run: &EpochRun, work: &mut LaneSample, number: usize) -> bool {
         run.counters.count_decoded_again();
         match self.stage.cpu_may_decode {
-            true => work.images.get_mut(number).mark_damaged(),
+            true => work.images[number].mark_damaged(),
             false => {
                 let error = DecodeError::Corrupt(DAMAGED_ROWS.into()).into();
                 self.fail_sample(work, self.context.of_image(number, error));
@@ -313,17 +305,17 @@ impl<'a> LaneReceiver<'a> {
         if is_for_gpu && self.stage.cpu_may_decode {
             return Ok(());
         }
-        Err(self.context.sample_error(work.draw.sample, no_room(&self.stage.pools, needed)))
+        Err(self.context.sample_error(work.place.draw.sample, no_room(&self.stage.pools, needed)))
     }
 
     fn fail_sample(&self, work: &mut LaneSample, error: Error) {
-        match note_failure(self.context, work.draw.sample, error, &mut work.ticket) {
-            OnError::Raise => work.images.set_all(|| LaneImage::Done),
+        match note_failure(self.context, work.place.draw.sample, error, &mut work.place.ticket) {
+            OnError::Raise => work.set_all(|| LaneImage::Done),
             OnError::Zero => {
-                work.valid = false;
-                work.images.set_all(|| LaneImage::Blank);
+                work.place.valid = false;
+                work.set_all(|| LaneImage::Blank);
             }
-            OnError::Skip => work.images.set_all(|| LaneImage::Replaced),
+            OnError::Skip => work.set_all(|| LaneImage::Replaced),
         }
     }
 
@@ -332,12 +324,12 @@ impl<'a> LaneReceiver<'a> {
         run: &EpochRun,
         position: u64,
         ticket: &mut Ticket,
-    ) -> Result<(u64, PerImage<LaneImage>)> {
+    ) -> Result<(u64, Vec<LaneImage>)> {
         let context = self.context;
         let images = context.config.images.list();
         let mut make = |sample, record: &Vec<u8>| {
             let mut geometries = Vec::with_capacity(images.len());
-            let made = PerImage::try_new(images.len(), |image| {
+            let made = (0..images.len()).map(|image| {
                 let field = &context.config.fields.list[images[image].field];
                 let Some(bytes) = field_bytes(run, field, sample, record)? else {
                     geometries.push(None);
@@ -352,7 +344,8 @@ impl<'a> LaneReceiver<'a> {
                     .map_err(|error| context.of_image(image, error))?;
                 geometries.push(Some(ImageGeometry { size, drawn: Some(drawn.clone()) }));
                 Ok(self.decoded(drawn))
-            })?;
+            });
+            let made = made.collect::<Result<Vec<_>>>()?;
             fill_fields(run, sample, record, &geometries, &mut self.originals, ticket)?;
             Ok(made)
         };

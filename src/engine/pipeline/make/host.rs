@@ -1,9 +1,9 @@
 //! Makes batches in host memory.
 
-use super::sample::{HostPlace, SampleMaker};
-use super::{BatchOpener, OpenPlace, PlaceFiller, PlaceJob};
-use crate::batch::{Encoded, Sink};
-use crate::pipeline::{cpu::CpuDecoder, mixing::MixGroups, run::EpochRun, stopwatch::Stopwatch};
+use super::BatchOpener;
+use super::sample::HostPlace;
+use crate::batch::Sink;
+use crate::pipeline::{mixing::MixGroups, run::EpochRun};
 use base::error::Result;
 use std::sync::Arc;
 
@@ -22,17 +22,5 @@ impl BatchOpener for HostOpener {
         Ok(Some(
             tickets.into_iter().map(|ticket| HostPlace { ticket, mix_groups: mix_groups.clone() }).collect(),
         ))
-    }
-}
-
-pub(crate) struct HostFiller {
-    pub decoder: CpuDecoder,
-    pub maker: SampleMaker,
-}
-
-impl PlaceFiller<HostPlace> for HostFiller {
-    fn fill(&mut self, job: PlaceJob<HostPlace>, stopwatch: &mut Stopwatch) {
-        let PlaceJob { run, open: OpenPlace { entry, place, .. }, bytes } = job;
-        self.maker.work(&run, entry, place, bytes.map(Encoded::Slot), &mut self.decoder, stopwatch);
     }
 }

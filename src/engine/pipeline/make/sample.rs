@@ -1,6 +1,7 @@
 //! Makes a sample's values in a batch from the sample's bytes. With `decoded=False` only a file's
 //! first bytes are checked, and the slot that holds the file becomes part of the batch.
 
+use super::{OpenPlace, PlaceFiller, PlaceJob};
 use crate::batch::{Array, Encoded, Ticket, Value};
 use crate::config::{FieldContent, ImageField, OnError, ViewKind};
 use crate::pipeline::{
@@ -28,14 +29,39 @@ pub(crate) struct HostPlace {
 struct PlaceTools<'a> {
     run: &'a EpochRun,
     ticket: &'a mut Ticket,
-    decoder: &'a mut CpuDecoder,
     stopwatch: &'a mut Stopwatch,
 }
 
 pub(crate) struct SampleMaker {
+    decoder: CpuDecoder,
     renderers: Vec<Renderer>,
     originals: OriginalFiles,
     geometries: Vec<Option<ImageGeometry>>,
+}
+
+impl PlaceFiller<HostPlace> for SampleMaker {
+    fn fill(&mut self, job: PlaceJob<HostPlace>, stopwatch: &mut Stopwatch) {
+        let PlaceJob { run, open: OpenPlace { entry, place, .. }, bytes } = job;
+        let BatchEntry { position, draw, valid } = entry;
+        let HostPlace { mut ticket, mix_groups } = place;
+        let mut to = PlaceTools { run: &run, ticket: &mut ticket, stopwatch };
+        let outcome = bytes.and_then(|bytes| self.fill_row(draw, Encoded::Slot(bytes), &mut to));
+        let (draw, valid) = match outcome {
+            Ok(()) => (draw, valid),
+            Err(error) => {
+                let instead = note_failure(&run.context, draw.sample, error, to.ticket);
+                self.fill_failed(instead, (position, draw, valid), &mut to)
+            }
+        };
+        let place = FilledPlace { ticket, position, draw, valid };
+        match (&mix_groups, &run.context.config.mix) {
+            (Some(mix_groups), Some(plan)) => {
+                mix_groups.finish(&run, plan, place);
+                stopwatch.lap(&run.counters.augment);
+            }
+            _ => place.finish(&run.context.index),
+        }
+    }
 }
 
 impl SampleMaker {
@@ -45,38 +71,10 @@ impl SampleMaker {
         let mixed = context.config.mix.is_some();
         let renderer = |recipe| Renderer::new(recipe, Level::detect()).kept_in_caches(mixed);
         Self {
+            decoder: CpuDecoder::new(context),
             renderers: recipes.iter().map(renderer).collect(),
             originals: OriginalFiles::default(),
             geometries: Vec::new(),
-        }
-    }
-
-    pub(crate) fn work(
-        &mut self,
-        run: &EpochRun,
-        BatchEntry { position, draw, valid }: BatchEntry,
-        HostPlace { mut ticket, mix_groups }: HostPlace,
-        bytes: Result<Encoded>,
-        decoder: &mut CpuDecoder,
-        stopwatch: &mut Stopwatch,
-    ) {
-        let mut to = PlaceTools { run, ticket: &mut ticket, decoder, stopwatch };
-        let outcome = bytes.and_then(|bytes| self.fill(draw, bytes, &mut to));
-        let (draw, valid) = match outcome {
-            Ok(()) => (draw, valid),
-            Err(error) => {
-                let instead = note_failure(&run.context, draw.sample, error, to.ticket);
-                self.fill_failed(instead, (position, draw, valid), &mut to)
-            }
-        };
-        let Draw { sample, occurrence } = draw;
-        let place = FilledPlace { ticket, position, sample, occurrence, valid };
-        match (&mix_groups, &run.context.config.mix) {
-            (Some(mix_groups), Some(plan)) => {
-                mix_groups.finish(run, plan, place);
-                stopwatch.lap(&run.counters.augment);
-            }
-            _ => place.finish(&run.context.index),
         }
     }
 
@@ -99,7 +97,7 @@ impl SampleMaker {
             }
             OnError::Skip => {
                 let run = to.run;
-                let fill = |sample, bytes| self.fill(Draw::first(sample), Encoded::Owned(bytes), to);
+                let fill = |sample, bytes| self.fill_row(Draw::first(sample), Encoded::Owned(bytes), to);
                 match substitute(run, position, fill) {
                     Ok((substitute, ())) => (Draw::first(substitute), valid),
                     Err(error) => {
@@ -111,7 +109,7 @@ impl SampleMaker {
         }
     }
 
-    fn fill(&mut self, draw: Draw, bytes: Encoded, to: &mut PlaceTools<'_>) -> Result<()> {
+    fn fill_row(&mut self, draw: Draw, bytes: Encoded, to: &mut PlaceTools<'_>) -> Result<()> {
         let (run, index) = (to.run, &to.run.context.index);
         if run.context.config.decoded {
             let replace = |_, bytes| Encoded::Owned(bytes);
@@ -151,7 +149,7 @@ impl SampleMaker {
         image: usize,
         draw: Draw,
         record: &Encoded,
-        PlaceTools { run, ticket, decoder, stopwatch }: &mut PlaceTools<'_>,
+        PlaceTools { run, ticket, stopwatch }: &mut PlaceTools<'_>,
     ) -> Result<Option<ImageGeometry>> {
         let (context, config) = (&run.context, &run.context.config);
         let ImageField { field, primary, .. } = config.images.list()[image];
@@ -171,18 +169,18 @@ impl SampleMaker {
         if parts.is_none() {
             notify::rotated_image(context, image, draw.sample, &bytes);
         }
-        let drawn = decoder.decode(run, of, stopwatch)?;
+        let drawn = self.decoder.decode(run, of, stopwatch)?;
         let (renderer, size) = (&mut self.renderers[primary], drawn.image_size());
         check_size(context, image, size, &self.geometries)?;
         for (number, view) in drawn.views().iter().enumerate() {
             match at.kind {
                 ViewKind::Tensors => {
-                    renderer.render(number, &decoder.planes, view, ticket.image(at.first + number))
+                    renderer.render(number, &self.decoder.planes, view, ticket.image(at.first + number))
                 }
                 ViewKind::Values => {
                     let output = config.images.recipe(image).views()[number].output(view);
                     let mut pixels = vec![0; output.bytes()];
-                    renderer.render(number, &decoder.planes, view, &mut pixels);
+                    renderer.render(number, &self.decoder.planes, view, &mut pixels);
                     ticket.put(at.first + number, Some(Value::Array(Array::of_image(&output, pixels))));
                 }
             }

@@ -7,7 +7,6 @@ use base::rng::RandomStream;
 use data::dataset::DatasetIndex;
 use data::schedule::{RepeatSpread, Schedule};
 use data::state::{OrderIdentity, State};
-use store::tier::RankPlace;
 
 impl RunPlan for Schedule {
     fn steps(&self) -> u64 {
@@ -27,10 +26,6 @@ impl RunPlan for Schedule {
 
     fn global_batch(&self) -> u64 {
         Self::global_batch(self)
-    }
-
-    fn place(&self) -> RankPlace {
-        RankPlace { rank: self.rank(), world_size: self.world_size() }
     }
 
     fn repeats(&self) -> Option<RepeatSpread> {

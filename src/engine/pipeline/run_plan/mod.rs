@@ -12,7 +12,6 @@ use base::rng::RandomStream;
 use data::dataset::DatasetIndex;
 use data::schedule::RepeatSpread;
 use data::state::{OrderIdentity, State};
-use store::tier::RankPlace;
 
 pub(crate) trait RunPlan: Send + Sync {
     /// Returns the number of steps; `u64::MAX` until the end is known.
@@ -33,8 +32,6 @@ pub(crate) trait RunPlan: Send + Sync {
     fn batch_len(&self, step: u64) -> u32;
 
     fn global_batch(&self) -> u64;
-
-    fn place(&self) -> RankPlace;
 
     /// Returns the map from places in the global batches to positions of the epoch's order. Repeats of a sample have
     /// neighbouring positions, so a batch is read in this order, and each sample once. `None` if no sample repeats.

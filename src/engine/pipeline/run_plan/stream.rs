@@ -7,13 +7,11 @@ use base::rng::RandomStream;
 use data::dataset::DatasetIndex;
 use data::state::{OrderIdentity, State};
 use std::sync::Arc;
-use store::tier::RankPlace;
 
 pub(crate) struct StreamRunPlan {
     pub stream: Arc<SampleStream>,
     pub iteration: u64,
     pub global_batch: u64,
-    pub place: RankPlace,
 }
 
 impl RunPlan for StreamRunPlan {
@@ -35,10 +33,6 @@ impl RunPlan for StreamRunPlan {
 
     fn global_batch(&self) -> u64 {
         self.global_batch
-    }
-
-    fn place(&self) -> RankPlace {
-        self.place
     }
 
     fn substitute(&self, index: &DatasetIndex, position: u64, stream: &mut RandomStream) -> Result<u64> {

@@ -1,6 +1,6 @@
 //! Kinds of values that hold several numbers or names: sides, bounds, channels, classes, weights and sample ids.
 
-use super::{ValueKind, is, parse_number};
+use super::{Description, ValueKind, is, parse_number};
 use crate::config::Weights;
 use crate::config::settings::UserValue;
 use data::dataset::{ClassRef, read_class_names};
@@ -49,16 +49,12 @@ impl ValueKind<(u32, u32)> for SideLengths {
         UserValue::Wholes(vec![(*height).into(), (*width).into()])
     }
 
-    fn may_be(&self) -> String {
-        format!("a whole number from 1 to {}, or two of them, (height, width)", self.to)
-    }
-
-    fn annotation(&self) -> String {
-        "int | Sequence[int]".into()
-    }
-
-    fn placeholder(&self) -> String {
-        "SIDE|HEIGHT,WIDTH".into()
+    fn describe(&self) -> Description {
+        Description::new(
+            format!("a whole number from 1 to {}, or two of them, (height, width)", self.to),
+            "int | Sequence[int]",
+            "SIDE|HEIGHT,WIDTH",
+        )
     }
 
     fn parse_word(&self, word: &str) -> UserValue {
@@ -87,16 +83,13 @@ impl ValueKind<BTreeMap<u64, (u32, u32)>> for SizesByEpoch {
         UserValue::Map(sizes.iter().map(entry).collect())
     }
 
-    fn may_be(&self) -> String {
-        format!("a dict that maps epochs, from 1, to {}", self.0.may_be())
-    }
-
-    fn annotation(&self) -> String {
-        format!("Mapping[int, {}]", self.0.annotation())
-    }
-
-    fn placeholder(&self) -> String {
-        "EPOCH:SIDE;EPOCH:HEIGHT,WIDTH".into()
+    fn describe(&self) -> Description {
+        let size = self.0.describe();
+        Description::new(
+            format!("a dict that maps epochs, from 1, to {}", size.may_be),
+            format!("Mapping[int, {}]", size.annotation),
+            "EPOCH:SIDE;EPOCH:HEIGHT,WIDTH",
+        )
     }
 
     fn parse_word(&self, word: &str) -> UserValue {
@@ -125,16 +118,8 @@ impl ValueKind<(f64, f64)> for Bounds {
         UserValue::Numbers(vec![*low, *high])
     }
 
-    fn may_be(&self) -> String {
-        format!("two numbers, 0 < low <= high <= {}", self.to)
-    }
-
-    fn annotation(&self) -> String {
-        NUMBERS.into()
-    }
-
-    fn placeholder(&self) -> String {
-        "LOW,HIGH".into()
+    fn describe(&self) -> Description {
+        Description::new(format!("two numbers, 0 < low <= high <= {}", self.to), NUMBERS, "LOW,HIGH")
     }
 
     fn parse_word(&self, word: &str) -> UserValue {
@@ -161,19 +146,12 @@ impl ValueKind<[f32; 3]> for Channels {
         UserValue::Numbers(value.iter().map(number).collect())
     }
 
-    fn may_be(&self) -> String {
-        match self {
-            Self::Finite => "three finite numbers, for red, green and blue".into(),
-            Self::Positive => "three finite numbers above 0, for red, green and blue".into(),
-        }
-    }
-
-    fn annotation(&self) -> String {
-        NUMBERS.into()
-    }
-
-    fn placeholder(&self) -> String {
-        "RED,GREEN,BLUE".into()
+    fn describe(&self) -> Description {
+        let numbers = match self {
+            Self::Finite => "three finite numbers, for red, green and blue",
+            Self::Positive => "three finite numbers above 0, for red, green and blue",
+        };
+        Description::new(numbers, NUMBERS, "RED,GREEN,BLUE")
     }
 
     fn parse_word(&self, word: &str) -> UserValue {
@@ -208,24 +186,13 @@ impl ValueKind<Vec<u64>> for Indices {
         UserValue::empty_list()
     }
 
-    fn may_be(&self) -> String {
-        "sample numbers, starting at 0".into()
-    }
-
-    fn annotation(&self) -> String {
-        "Sequence[int] | Array".into()
-    }
-
-    fn placeholder(&self) -> String {
-        "NUMBER,...".into()
+    fn describe(&self) -> Description {
+        Description::new("sample numbers, starting at 0", "Sequence[int] | Array", "NUMBER,...")
+            .of_iterables()
     }
 
     fn parse_word(&self, word: &str) -> UserValue {
         parse_list(word)
-    }
-
-    fn takes_iterables(&self) -> bool {
-        true
     }
 }
 
@@ -240,24 +207,12 @@ impl ValueKind<Vec<f64>> for Ratios {
         UserValue::Numbers(value.clone())
     }
 
-    fn may_be(&self) -> String {
-        "one finite number for each dataset".into()
-    }
-
-    fn annotation(&self) -> String {
-        NUMBERS.into()
-    }
-
-    fn placeholder(&self) -> String {
-        "SHARE,...".into()
+    fn describe(&self) -> Description {
+        Description::new("one finite number for each dataset", NUMBERS, "SHARE,...").of_iterables()
     }
 
     fn parse_word(&self, word: &str) -> UserValue {
         parse_list(word)
-    }
-
-    fn takes_iterables(&self) -> bool {
-        true
     }
 }
 
@@ -284,24 +239,13 @@ impl ValueKind<Vec<ClassRef>> for ClassList {
         UserValue::List(value.iter().map(shown).collect())
     }
 
-    fn may_be(&self) -> String {
-        "a list of class names or class numbers".into()
-    }
-
-    fn annotation(&self) -> String {
-        "Sequence[str | int]".into()
-    }
-
-    fn placeholder(&self) -> String {
-        "CLASS,...".into()
+    fn describe(&self) -> Description {
+        Description::new("a list of class names or class numbers", "Sequence[str | int]", "CLASS,...")
+            .of_iterables()
     }
 
     fn parse_word(&self, word: &str) -> UserValue {
         parse_list(word)
-    }
-
-    fn takes_iterables(&self) -> bool {
-        true
     }
 }
 
@@ -333,18 +277,17 @@ impl ValueKind<Vec<String>> for ClassNameList {
         UserValue::List(value.iter().cloned().map(UserValue::Text).collect())
     }
 
-    fn may_be(&self) -> String {
-        "a list of all class names in the order of their numbers, without duplicates, a file with one name per line, \
-         or an object with such a list as `classes`"
-            .into()
-    }
-
-    fn annotation(&self) -> String {
-        "Sequence[str] | str | os.PathLike[str] | WithClasses".into()
-    }
-
-    fn placeholder(&self) -> String {
-        "FILE|CLASS,CLASS,...".into()
+    fn describe(&self) -> Description {
+        Description {
+            takes_iterables: true,
+            attribute: Some("classes"),
+            ..Description::new(
+                "a list of all class names in the order of their numbers, without duplicates, a file with one name \
+                per line, or an object with such a list as `classes`",
+                "Sequence[str] | str | os.PathLike[str] | WithClasses",
+                "FILE|CLASS,CLASS,...",
+            )
+        }
     }
 
     /// A word without a comma is the path of a file. Names are not parsed as numbers: `7` is a name.
@@ -353,14 +296,6 @@ impl ValueKind<Vec<String>> for ClassNameList {
             return UserValue::Text(word.to_owned());
         }
         UserValue::List(word.split(',').map(|name| UserValue::Text(name.to_owned())).collect())
-    }
-
-    fn takes_iterables(&self) -> bool {
-        true
-    }
-
-    fn attribute(&self) -> Option<&'static str> {
-        Some("classes")
     }
 }
 
@@ -386,19 +321,12 @@ impl ValueKind<Weights> for WeightsValue {
         UserValue::Text("balanced".into())
     }
 
-    fn may_be(&self) -> String {
-        "\"balanced\", a dict from classes to finite weights, or one finite weight for each sample".into()
-    }
-
-    fn annotation(&self) -> String {
-        format!("Literal[\"balanced\"] | Mapping[str, float] | Mapping[int, float] | {NUMBERS}")
-    }
-
-    fn placeholder(&self) -> String {
-        "balanced".into()
-    }
-
-    fn takes_iterables(&self) -> bool {
-        true
+    fn describe(&self) -> Description {
+        Description::new(
+            "\"balanced\", a dict from classes to finite weights, or one finite weight for each sample",
+            format!("Literal[\"balanced\"] | Mapping[str, float] | Mapping[int, float] | {NUMBERS}"),
+            "balanced",
+        )
+        .of_iterables()
     }
 }

@@ -38,62 +38,46 @@ pub(crate) trait ValueKind<T> {
         self.read(&self.show(value)).map(|_| ())
     }
 
-    /// Describes the accepted values, in words that follow "must be".
-    fn may_be(&self) -> String;
-
-    fn annotation(&self) -> String;
-
-    fn placeholder(&self) -> String;
+    fn describe(&self) -> Description;
 
     /// Returns the value that a word of the command line means.
     fn parse_word(&self, word: &str) -> UserValue {
         UserValue::Text(word.to_owned())
-    }
-
-    /// Returns the Python function, by module and name, that turns the user's objects into a string. Such objects
-    /// cannot be read in Rust.
-    fn text_by(&self) -> Option<(&'static str, &'static str)> {
-        None
-    }
-
-    /// Whether any iterable, such as a generator, is read as a list of values.
-    fn takes_iterables(&self) -> bool {
-        false
-    }
-
-    /// For Python objects that stand for the value: returns the name of their attribute that holds the value.
-    fn attribute(&self) -> Option<&'static str> {
-        None
     }
 }
 
 /// The description of a [`ValueKind`] without its Rust type, for signatures, documents and messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
-    /// The value of [`ValueKind::may_be`].
+    /// The accepted values, in words that follow "must be".
     pub may_be: String,
-    /// The value of [`ValueKind::annotation`].
+    /// The type in Python.
     pub annotation: String,
-    /// The value of [`ValueKind::placeholder`].
+    /// The value in the help of the command line.
     pub placeholder: String,
-    /// The value of [`ValueKind::takes_iterables`].
+    /// Whether any iterable, such as a generator, is read as a list of values.
     pub takes_iterables: bool,
-    /// The value of [`ValueKind::text_by`].
+    /// The Python function, by module and name, that turns the user's objects into a string. Such objects cannot be
+    /// read in Rust.
     pub text_by: Option<(&'static str, &'static str)>,
-    /// The value of [`ValueKind::attribute`].
+    /// For Python objects that stand for the value: the name of their attribute that holds the value.
     pub attribute: Option<&'static str>,
 }
 
 impl Description {
-    pub(super) fn of<T>(form: &impl ValueKind<T>) -> Self {
-        Self {
-            may_be: form.may_be(),
-            annotation: form.annotation(),
-            placeholder: form.placeholder(),
-            takes_iterables: form.takes_iterables(),
-            text_by: form.text_by(),
-            attribute: form.attribute(),
-        }
+    fn new(may_be: impl Into<String>, annotation: impl Into<String>, placeholder: impl Into<String>) -> Self {
+        let (may_be, annotation, placeholder) = (may_be.into(), annotation.into(), placeholder.into());
+        Self { may_be, annotation, placeholder, takes_iterables: false, text_by: None, attribute: None }
+    }
+
+    fn of_iterables(self) -> Self {
+        Self { takes_iterables: true, ..self }
+    }
+
+    /// The description of these values or `None`.
+    pub(super) fn or_none(self) -> Self {
+        let may_be = format!("{}, or None", self.may_be);
+        Self { may_be, annotation: format!("{} | None", self.annotation), ..self }
     }
 }
 
@@ -129,32 +113,12 @@ impl<T, F: ValueKind<T>> ValueKind<Option<T>> for Maybe<F> {
         value.as_ref().map_or(Ok(()), |value| self.0.check(value))
     }
 
-    fn may_be(&self) -> String {
-        format!("{}, or None", self.0.may_be())
-    }
-
-    fn annotation(&self) -> String {
-        format!("{} | None", self.0.annotation())
-    }
-
-    fn placeholder(&self) -> String {
-        self.0.placeholder()
+    fn describe(&self) -> Description {
+        self.0.describe().or_none()
     }
 
     fn parse_word(&self, word: &str) -> UserValue {
         if word.eq_ignore_ascii_case("none") { UserValue::Nothing } else { self.0.parse_word(word) }
-    }
-
-    fn attribute(&self) -> Option<&'static str> {
-        self.0.attribute()
-    }
-
-    fn takes_iterables(&self) -> bool {
-        self.0.takes_iterables()
-    }
-
-    fn text_by(&self) -> Option<(&'static str, &'static str)> {
-        self.0.text_by()
     }
 }
 
@@ -186,10 +150,6 @@ impl WholeNumber {
             None => is(given),
         }
     }
-
-    fn says(&self, largest: u64) -> String {
-        format!("a whole number from {} to {}", self.from, self.to.min(largest))
-    }
 }
 
 macro_rules! whole_numbers {
@@ -203,16 +163,9 @@ macro_rules! whole_numbers {
                 UserValue::Whole((*value).into())
             }
 
-            fn may_be(&self) -> String {
-                self.says(<$type>::MAX.into())
-            }
-
-            fn annotation(&self) -> String {
-                "int".into()
-            }
-
-            fn placeholder(&self) -> String {
-                "N".into()
+            fn describe(&self) -> Description {
+                let to = self.to.min(<$type>::MAX.into());
+                Description::new(format!("a whole number from {} to {to}", self.from), "int", "N")
             }
 
             fn parse_word(&self, word: &str) -> UserValue {
@@ -240,16 +193,8 @@ macro_rules! numbers {
                 UserValue::Number(*value)
             }
 
-            fn may_be(&self) -> String {
-                $may_be.into()
-            }
-
-            fn annotation(&self) -> String {
-                "float".into()
-            }
-
-            fn placeholder(&self) -> String {
-                $placeholder.into()
+            fn describe(&self) -> Description {
+                Description::new($may_be, "float", $placeholder)
             }
 
             fn parse_word(&self, word: &str) -> UserValue {

@@ -1,6 +1,6 @@
 //! The kind of values of the setting `peers`.
 
-use super::{ValueKind, is};
+use super::{Description, ValueKind, is};
 use crate::config::{Peers, UserValue};
 
 pub(in crate::config::settings) struct PeersChoice;
@@ -60,18 +60,13 @@ impl ValueKind<Peers> for PeersChoice {
         if entries.is_empty() { UserValue::Text("auto".into()) } else { UserValue::Map(entries) }
     }
 
-    fn may_be(&self) -> String {
-        "\"off\", \"auto\", or a dict of listen (\"address:port\"), allgather (a function), directory (a path), tls \
-         (True or False)"
-            .into()
-    }
-
-    fn annotation(&self) -> String {
-        "Literal[\"off\", \"auto\"] | dict[str, Any]".into()
-    }
-
-    fn placeholder(&self) -> String {
-        "CHOICE".into()
+    fn describe(&self) -> Description {
+        Description::new(
+            "\"off\", \"auto\", or a dict of listen (\"address:port\"), allgather (a function), directory (a path), \
+            tls (True or False)",
+            "Literal[\"off\", \"auto\"] | dict[str, Any]",
+            "CHOICE",
+        )
     }
 }
 

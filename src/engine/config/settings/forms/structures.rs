@@ -1,6 +1,6 @@
 //! Kinds of values for settings that are structures: fields, transforms, mixing and labels.
 
-use super::{ValueKind, is};
+use super::{Description, ValueKind, is};
 use crate::config::{FieldOptions, Fields, Labels, UserValue, label_numbers};
 use base::error::Error;
 use base::json;
@@ -117,16 +117,12 @@ impl ValueKind<Vec<FieldOptions>> for FieldList {
         Fields::check_list(fields)
     }
 
-    fn may_be(&self) -> String {
-        "field names or objects of foreload.fields, without duplicates".into()
-    }
-
-    fn annotation(&self) -> String {
-        "Sequence[str | Field]".into()
-    }
-
-    fn placeholder(&self) -> String {
-        "NAME,...|JSON".into()
+    fn describe(&self) -> Description {
+        Description::new(
+            "field names or objects of foreload.fields, without duplicates",
+            "Sequence[str | Field]",
+            "NAME,...|JSON",
+        )
     }
 
     fn parse_word(&self, word: &str) -> UserValue {
@@ -163,20 +159,15 @@ impl ValueKind<ImageTransforms> for TransformList {
         Ok(())
     }
 
-    fn may_be(&self) -> String {
-        "a list of foreload.transforms, or Views, or a dict with one of these for each image field".into()
-    }
-
-    fn annotation(&self) -> String {
-        "Transforms | Mapping[str, Transforms]".into()
-    }
-
-    fn placeholder(&self) -> String {
-        "JSON".into()
-    }
-
-    fn text_by(&self) -> Option<(&'static str, &'static str)> {
-        Some(("foreload.transforms", "to_json"))
+    fn describe(&self) -> Description {
+        Description {
+            text_by: Some(("foreload.transforms", "to_json")),
+            ..Description::new(
+                "a list of foreload.transforms, or Views, or a dict with one of these for each image field",
+                "Transforms | Mapping[str, Transforms]",
+                "JSON",
+            )
+        }
     }
 }
 
@@ -195,20 +186,15 @@ impl ValueKind<Mixing> for MixList {
         UserValue::Text(mixing.text().to_owned())
     }
 
-    fn may_be(&self) -> String {
-        "a list with one of foreload.transforms.MixUp, CutMix, or a RandomChoice of these".into()
-    }
-
-    fn annotation(&self) -> String {
-        "Mixing | Sequence[Mixing]".into()
-    }
-
-    fn placeholder(&self) -> String {
-        "JSON".into()
-    }
-
-    fn text_by(&self) -> Option<(&'static str, &'static str)> {
-        Some(("foreload.transforms", "mix_to_json"))
+    fn describe(&self) -> Description {
+        Description {
+            text_by: Some(("foreload.transforms", "mix_to_json")),
+            ..Description::new(
+                "a list with one of foreload.transforms.MixUp, CutMix, or a RandomChoice of these",
+                "Mixing | Sequence[Mixing]",
+                "JSON",
+            )
+        }
     }
 }
 
@@ -237,21 +223,13 @@ impl ValueKind<Labels> for LabelSource {
         Ok(())
     }
 
-    fn may_be(&self) -> String {
-        "the path or URL of a table, or for each sample a number or truth value, or for each sample a list of these, \
-         all of one length"
-            .into()
-    }
-
-    fn annotation(&self) -> String {
-        "str | os.PathLike[str] | Sequence[float] | Sequence[Sequence[float]] | Array".into()
-    }
-
-    fn takes_iterables(&self) -> bool {
-        true
-    }
-
-    fn placeholder(&self) -> String {
-        "FILE".into()
+    fn describe(&self) -> Description {
+        Description::new(
+            "the path or URL of a table, or for each sample a number or truth value, or for each sample a list of \
+            these, all of one length",
+            "str | os.PathLike[str] | Sequence[float] | Sequence[Sequence[float]] | Array",
+            "FILE",
+        )
+        .of_iterables()
     }
 }

@@ -1,6 +1,6 @@
 //! The kind of values of the setting `cache`.
 
-use super::{ValueKind, is};
+use super::{Description, ValueKind, is};
 use crate::config::{CacheChoice, LoaderOptions, SettingsObject, UserValue};
 
 /// The tiers from the fastest to the slowest. Each tier is a dict with the name of its class and a dict of its members.
@@ -70,7 +70,7 @@ impl ValueKind<CacheChoice> for TierList {
         Ok(())
     }
 
-    fn may_be(&self) -> String {
+    fn describe(&self) -> Description {
         let tiers: Vec<_> = SettingsObject::of_keyword("cache").collect();
         let one = |tier: &SettingsObject| {
             let needed = tier.members().take(tier.positional()).filter_map(|setting| setting.member);
@@ -80,18 +80,12 @@ impl ValueKind<CacheChoice> for TierList {
         let each: Vec<_> = tiers.iter().rev().map(one).collect();
         let usual = SettingsObject::usual("cache").map_or("", SettingsObject::class);
         let classes: Vec<_> = tiers.iter().map(|tier| tier.class()).collect();
-        let (each, classes) = (each.join(", "), classes.join(", "));
-        format!("{each}, a dict with the arguments of a {usual}, a list [{classes}], or None")
-    }
-
-    fn annotation(&self) -> String {
-        let classes: Vec<_> = SettingsObject::of_keyword("cache").map(SettingsObject::class).collect();
-        let one = classes.join(" | ");
-        format!("{one} | dict[str, Any] | Sequence[{one} | dict[str, Any]] | None")
-    }
-
-    fn placeholder(&self) -> String {
-        "TIERS".into()
+        let (each, listed, one) = (each.join(", "), classes.join(", "), classes.join(" | "));
+        Description::new(
+            format!("{each}, a dict with the arguments of a {usual}, a list [{listed}], or None"),
+            format!("{one} | dict[str, Any] | Sequence[{one} | dict[str, Any]] | None"),
+            "TIERS",
+        )
     }
 }
 

@@ -1,6 +1,6 @@
 //! Kinds of single values other than numbers: True and False, names, sizes in bytes, paths.
 
-use super::{ValueKind, is, parse_number};
+use super::{Description, ValueKind, is, parse_number};
 use crate::config::device::is_device;
 use crate::config::parse_bytes;
 use crate::config::settings::UserValue;
@@ -24,16 +24,8 @@ impl ValueKind<bool> for Truth {
         UserValue::Truth(*value)
     }
 
-    fn may_be(&self) -> String {
-        "True or False".into()
-    }
-
-    fn annotation(&self) -> String {
-        "bool".into()
-    }
-
-    fn placeholder(&self) -> String {
-        "true|false".into()
+    fn describe(&self) -> Description {
+        Description::new("True or False", "bool", "true|false")
     }
 
     fn parse_word(&self, word: &str) -> UserValue {
@@ -66,16 +58,12 @@ impl ValueKind<Shuffling> for BoolOrBlocks {
         }
     }
 
-    fn may_be(&self) -> String {
-        format!("True, False or {BLOCKS}")
-    }
-
-    fn annotation(&self) -> String {
-        format!("bool | Literal[\"{BLOCKS}\"]")
-    }
-
-    fn placeholder(&self) -> String {
-        format!("true|false|{BLOCKS}")
+    fn describe(&self) -> Description {
+        Description::new(
+            format!("True, False or {BLOCKS}"),
+            format!("bool | Literal[\"{BLOCKS}\"]"),
+            format!("true|false|{BLOCKS}"),
+        )
     }
 
     fn parse_word(&self, word: &str) -> UserValue {
@@ -104,16 +92,8 @@ impl ValueKind<Option<String>> for BoolOrName {
         }
     }
 
-    fn may_be(&self) -> String {
-        "True, False or a name".into()
-    }
-
-    fn annotation(&self) -> String {
-        "bool | str".into()
-    }
-
-    fn placeholder(&self) -> String {
-        "true|NAME".into()
+    fn describe(&self) -> Description {
+        Description::new("True, False or a name", "bool | str", "true|NAME")
     }
 
     fn parse_word(&self, word: &str) -> UserValue {
@@ -150,16 +130,12 @@ impl<C: NamedValue> ValueKind<C> for OneOf<C> {
         Ok(())
     }
 
-    fn may_be(&self) -> String {
-        format!("one of {}", self.joined(", "))
-    }
-
-    fn annotation(&self) -> String {
-        format!("Literal[\"{}\"]", self.joined("\", \""))
-    }
-
-    fn placeholder(&self) -> String {
-        self.joined("|")
+    fn describe(&self) -> Description {
+        Description::new(
+            format!("one of {}", self.joined(", ")),
+            format!("Literal[\"{}\"]", self.joined("\", \"")),
+            self.joined("|"),
+        )
     }
 }
 
@@ -179,16 +155,12 @@ impl ValueKind<u64> for ByteCount {
         UserValue::Whole((*value).into())
     }
 
-    fn may_be(&self) -> String {
-        "a number of bytes above 0, or a size such as \"300MB\" or \"1.5GiB\"".into()
-    }
-
-    fn annotation(&self) -> String {
-        "int | str".into()
-    }
-
-    fn placeholder(&self) -> String {
-        "BYTES".into()
+    fn describe(&self) -> Description {
+        Description::new(
+            "a number of bytes above 0, or a size such as \"300MB\" or \"1.5GiB\"",
+            "int | str",
+            "BYTES",
+        )
     }
 
     fn parse_word(&self, word: &str) -> UserValue {
@@ -213,16 +185,8 @@ impl ValueKind<String> for DeviceName {
         UserValue::Text(value.clone())
     }
 
-    fn may_be(&self) -> String {
-        "auto, cpu, cuda or cuda:N".into()
-    }
-
-    fn annotation(&self) -> String {
-        "str".into()
-    }
-
-    fn placeholder(&self) -> String {
-        "auto|cpu|cuda|cuda:N".into()
+    fn describe(&self) -> Description {
+        Description::new("auto, cpu, cuda or cuda:N", "str", "auto|cpu|cuda|cuda:N")
     }
 }
 
@@ -240,16 +204,8 @@ impl ValueKind<String> for AnyText {
         UserValue::Text(value.clone())
     }
 
-    fn may_be(&self) -> String {
-        "a text that is not empty".into()
-    }
-
-    fn annotation(&self) -> String {
-        "str".into()
-    }
-
-    fn placeholder(&self) -> String {
-        "NAME".into()
+    fn describe(&self) -> Description {
+        Description::new("a text that is not empty", "str", "NAME")
     }
 }
 
@@ -267,16 +223,8 @@ impl ValueKind<PathBuf> for AnyPath {
         value.to_str().map_or_else(|| UserValue::Path(value.clone()), |text| UserValue::Text(text.to_owned()))
     }
 
-    fn may_be(&self) -> String {
-        "a path or a URL".into()
-    }
-
-    fn annotation(&self) -> String {
-        "str | os.PathLike[str]".into()
-    }
-
-    fn placeholder(&self) -> String {
-        "PATH".into()
+    fn describe(&self) -> Description {
+        Description::new("a path or a URL", "str | os.PathLike[str]", "PATH")
     }
 }
 
@@ -295,15 +243,8 @@ impl ValueKind<PathBuf> for OwnDirectory {
         AnyPath.show(value)
     }
 
-    fn may_be(&self) -> String {
-        "the path of a directory on this machine".into()
-    }
-
-    fn annotation(&self) -> String {
-        AnyPath.annotation()
-    }
-
-    fn placeholder(&self) -> String {
-        AnyPath.placeholder()
+    fn describe(&self) -> Description {
+        let path = AnyPath.describe();
+        Description::new("the path of a directory on this machine", path.annotation, path.placeholder)
     }
 }

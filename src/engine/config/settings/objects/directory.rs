@@ -4,7 +4,7 @@ use super::ObjectRow;
 use super::SettingsObject::Directory;
 use crate::config::settings::forms::{ByteCount, Maybe, OneOf, OwnDirectory};
 use crate::config::settings::table::settings;
-use crate::config::settings::{Affects, Description, Setting, Topic, ValueKind};
+use crate::config::settings::{Affects, Setting, Topic, ValueKind};
 use base::error::{Error, Result};
 use std::path::PathBuf;
 use store::tier::{FillChoice, FormChoice, TierName, TierOptions};

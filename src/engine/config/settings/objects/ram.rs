@@ -4,7 +4,7 @@ use super::ObjectRow;
 use super::SettingsObject::Ram;
 use crate::config::settings::forms::{ByteCount, Maybe, OneOf};
 use crate::config::settings::table::settings;
-use crate::config::settings::{Affects, Description, Setting, Topic, ValueKind};
+use crate::config::settings::{Affects, Setting, Topic, ValueKind};
 use store::tier::{FormChoice, TierName, TierOptions};
 
 pub(super) static ROW: ObjectRow = ObjectRow {
