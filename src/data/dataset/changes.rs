@@ -266,9 +266,7 @@ impl GroupLook<'_> {
         if let Some(parser) = self.parser.get() {
             return Ok(&**parser);
         }
-        let notes = &self.index.notes;
-        let mut parser = layout_impl.parser(&*self.index.source, notes.every_stem)?;
-        parser.set_read_options(self.index.reading());
+        let parser = layout_impl.parser(&*self.index.source, &self.index.reading())?;
         Ok(&**self.parser.get_or_init(|| parser))
     }
 

@@ -301,14 +301,15 @@ impl IndexOpening<'_> {
         if every_stem {
             empty_message = "the shards hold no sample".to_owned();
         }
-        let reading = ShardReadOptions { label: options.label.clone(), ..ShardReadOptions::default() };
+        let label = options.label.clone();
+        let reading = ShardReadOptions { every_stem, label, ..ShardReadOptions::default() };
         let (mut labels, mut unread) = (None, UnreadShards::default());
         let more = match &packed {
             Some(manifest) => {
                 packed::index(source, manifest, &mut builder, &mut unread, threads, &progress, cancel)?
             }
             None if layout.is_sharded() => {
-                let mut all = DatasetShards { source, layout, names: &shards, every_stem, reading };
+                let mut all = DatasetShards { source, layout, names: &shards, reading };
                 let found = loop {
                     let found = shards::index(&all, &mut builder, threads, &progress, cancel)?;
                     let Some(reading) = found.read_again else { break found };
@@ -381,8 +382,7 @@ pub(super) fn verify(index: &DatasetPart, notices: &Notices) -> Result<()> {
         return Err(refusal(&index.root, changes));
     }
     let Some(layout_impl) = index.layout().shards() else { return Ok(()) };
-    let mut parser = layout_impl.parser(&*index.source, index.notes.every_stem)?;
-    parser.set_read_options(index.reading());
+    let parser = layout_impl.parser(&*index.source, &index.reading())?;
     let (not_compared, faults) = (Mutex::new(BTreeSet::new()), Mutex::new(Vec::new()));
     for_each(threads, index.groups(), |group| {
         let shard = index.group_path(group);

@@ -344,6 +344,7 @@ impl DatasetPart {
     pub(super) fn reading(&self) -> ShardReadOptions {
         ShardReadOptions {
             kept_texts: self.notes.kept_texts.clone(),
+            every_stem: self.notes.every_stem,
             label: self.label_asked.clone(),
             not_labels: self.notes.not_labels.clone(),
         }

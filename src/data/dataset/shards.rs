@@ -54,7 +54,6 @@ pub(super) struct DatasetShards<'a> {
     pub(super) layout: Layout,
     /// The names of the shards; one empty name if the root itself is the shard.
     pub(super) names: &'a [Vec<u8>],
-    pub(super) every_stem: bool,
     pub(super) reading: ShardReadOptions,
 }
 
@@ -75,16 +74,15 @@ pub(super) fn index(
     progress: &IndexProgress,
     cancel: &Cancel,
 ) -> Result<ShardsFound> {
-    let &DatasetShards { source, layout, names: shards, every_stem, ref reading } = shards;
+    let &DatasetShards { source, layout, names: shards, ref reading } = shards;
     let Some(layout_impl) = layout.shards() else {
         return Err(Error::Internal("loose files are no shards".into()));
     };
-    let mut parser = layout_impl.parser(source, every_stem)?;
-    parser.set_read_options(reading.clone());
+    let parser = layout_impl.parser(source, reading)?;
     progress.expect(shards.len() as u64, "shards");
     let next = AtomicUsize::new(0);
     let mut notes = Notes {
-        every_stem,
+        every_stem: reading.every_stem,
         kept_texts: reading.kept_texts.clone(),
         not_labels: reading.not_labels.clone(),
         ..Notes::default()

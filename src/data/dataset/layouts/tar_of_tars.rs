@@ -11,27 +11,19 @@ use super::super::kind::{IMAGE_EXTENSIONS, image_extensions, image_rank};
 use super::super::left_out::SkipReason;
 use super::super::member::{MemberPlace, MemberRow};
 use super::super::samples::{ShardContents, ShardFindings, split, text};
-use super::super::{Contents, Notes, shards};
-use super::{ShardLayout, ShardParser};
+use super::super::{Notes, shards};
+use super::{ShardLayout, ShardParser, ShardReadOptions};
 use crate::source::{DatasetSource, Malformed, ReadAt};
 use base::error::Result;
 use std::collections::BTreeMap;
 use std::io;
 
+/// A tar of tars has the name of a tar shard, so [`is_tar_of_tars`] detects it by its contents.
 pub(in crate::dataset) struct TarsOfClasses;
 
 const ENDING: &[u8] = b".tar";
 
 impl ShardLayout for TarsOfClasses {
-    fn samples(&self) -> Contents {
-        Contents::Images
-    }
-
-    /// A tar of tars has the name of a tar shard, so [`is_tar_of_tars`] detects it by its contents.
-    fn is_shard(&self, _: &[u8]) -> bool {
-        false
-    }
-
     fn empty_message(&self) -> String {
         format!("the tars in it hold no {} image", image_extensions())
     }
@@ -40,7 +32,7 @@ impl ShardLayout for TarsOfClasses {
         false
     }
 
-    fn parser(&self, _: &dyn DatasetSource, _: bool) -> Result<Box<dyn ShardParser>> {
+    fn parser(&self, _: &dyn DatasetSource, _: &ShardReadOptions) -> Result<Box<dyn ShardParser>> {
         Ok(Box::new(Self))
     }
 }

@@ -13,7 +13,7 @@ use super::super::survey::is_tfrecord;
 use super::super::table::{CellExtent, ShardTable, TableCells, TableColumn};
 use super::super::value_kinds::ValueKinds;
 use super::super::whole_file::{UnpackedShard, in_decompressed};
-use super::super::{Contents, FieldKind, rows_of_table, shards};
+use super::super::{FieldKind, rows_of_table, shards};
 use super::tfrecord::{check_payload, codec_of, next_record};
 use super::wire::{WireMessage, WireValue};
 use super::{ShardLayout, ShardParser, ShardReadOptions};
@@ -37,10 +37,6 @@ const SMALL: u32 = 4096;
 pub(super) struct ExampleShards;
 
 impl ShardLayout for ExampleShards {
-    fn samples(&self) -> Contents {
-        Contents::Images
-    }
-
     fn is_shard(&self, name: &[u8]) -> bool {
         is_tfrecord(name)
     }
@@ -49,21 +45,16 @@ impl ShardLayout for ExampleShards {
         "the shards hold no record".to_owned()
     }
 
-    fn parser(&self, _: &dyn DatasetSource, _: bool) -> Result<Box<dyn ShardParser>> {
-        Ok(Box::new(ExampleParser::default()))
+    fn parser(&self, _: &dyn DatasetSource, reading: &ShardReadOptions) -> Result<Box<dyn ShardParser>> {
+        Ok(Box::new(ExampleParser { reading: reading.clone() }))
     }
 }
 
-#[derive(Default)]
 struct ExampleParser {
     reading: ShardReadOptions,
 }
 
 impl ShardParser for ExampleParser {
-    fn set_read_options(&mut self, reading: ShardReadOptions) {
-        self.reading = reading;
-    }
-
     fn contents(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
         let contents =
             |bytes: &dyn ReadAt| rows_of_table::contents(tf_examples(bytes)?, bytes, &LABELS, &self.reading);

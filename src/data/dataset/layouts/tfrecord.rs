@@ -10,7 +10,7 @@ use super::super::survey::is_tfrecord;
 use super::super::unpack::BlockCodec;
 use super::super::whole_file::{self, UnpackedShard};
 use super::super::{Contents, shards};
-use super::{ShardLayout, ShardParser};
+use super::{ShardLayout, ShardParser, ShardReadOptions};
 use crate::source::{DatasetSource, Malformed, ReadAt, Window};
 use base::crc::{Checksum, checksum};
 use base::error::Result;
@@ -35,7 +35,7 @@ impl ShardLayout for RecordShards {
         false
     }
 
-    fn parser(&self, _: &dyn DatasetSource, _: bool) -> Result<Box<dyn ShardParser>> {
+    fn parser(&self, _: &dyn DatasetSource, _: &ShardReadOptions) -> Result<Box<dyn ShardParser>> {
         Ok(Box::new(Self))
     }
 }

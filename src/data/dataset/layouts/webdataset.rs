@@ -2,8 +2,8 @@
 
 use super::super::kind::image_extensions;
 use super::super::samples::{ShardContents, Stems, contents_with};
+use super::super::shards;
 use super::super::whole_file::{self, UnpackedShard};
-use super::super::{Contents, shards};
 use super::{ShardLayout, ShardParser, ShardReadOptions};
 use crate::source::{DatasetSource, Malformed, ReadAt};
 use base::error::Result;
@@ -16,10 +16,6 @@ const ENDINGS: [&str; 4] = [".tar", ".tar.gz", ".tgz", ".tar.zst"];
 pub(in crate::dataset) struct TarShards;
 
 impl ShardLayout for TarShards {
-    fn samples(&self) -> Contents {
-        Contents::Images
-    }
-
     fn is_shard(&self, name: &[u8]) -> bool {
         ENDINGS.iter().any(|ending| name.ends_with(ending.as_bytes()))
     }
@@ -36,9 +32,9 @@ impl ShardLayout for TarShards {
         false
     }
 
-    fn parser(&self, _: &dyn DatasetSource, every_stem: bool) -> Result<Box<dyn ShardParser>> {
-        let stems = if every_stem { Stems::All } else { Stems::WithImage };
-        Ok(Box::new(TarParser { stems, label: None }))
+    fn parser(&self, _: &dyn DatasetSource, reading: &ShardReadOptions) -> Result<Box<dyn ShardParser>> {
+        let stems = if reading.every_stem { Stems::All } else { Stems::WithImage };
+        Ok(Box::new(TarParser { stems, label: reading.label.clone() }))
     }
 }
 
@@ -49,10 +45,6 @@ struct TarParser {
 }
 
 impl ShardParser for TarParser {
-    fn set_read_options(&mut self, reading: ShardReadOptions) {
-        self.label = reading.label;
-    }
-
     fn contents(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
         let label = self.label.as_deref();
         match whole_file::codec_of(bytes)? {
