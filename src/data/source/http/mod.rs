@@ -5,8 +5,8 @@ mod root_kind;
 
 use super::manifest::ManifestUrls;
 use super::{
-    DatasetSource, Entry, EntryKind, EntryState, Identity, OpenFile, PreparedRequest, RangeSource,
-    RemoteBytes, SourceDirectory, Stamp,
+    DatasetSource, Entry, EntryKind, EntryState, OpenFile, PreparedRequest, RangeSource, RemoteBytes,
+    SourceDirectory, Stamp,
 };
 use crate::http::{
     BlockingHttp, Fetched, FileRequest, HeaderMap, HttpFailure, HttpTarget, HttpUrl, RequestCounts,
@@ -260,10 +260,6 @@ impl DatasetSource for HttpSource {
         true
     }
 
-    fn has_lasting_inodes(&self) -> bool {
-        true
-    }
-
     fn is_directory(&self) -> Result<bool> {
         Ok(!matches!(self.0.root_kind()?, HttpRootKind::File))
     }
@@ -294,10 +290,6 @@ impl DatasetSource for HttpSource {
         let entries = page::entries(&page.url.as_directory(), &page.bytes);
         let stamp = Stamp::of_text(&page.bytes);
         Ok(Box::new(RemoteDirectory { root, name: name.to_vec(), stamp, entries }))
-    }
-
-    fn identity(&self, _: &[u8]) -> Result<Option<Identity>> {
-        Ok(None)
     }
 
     fn is_file(&self) {
@@ -410,10 +402,6 @@ struct RemoteDirectory {
 impl SourceDirectory for RemoteDirectory {
     fn stamp(&self) -> Stamp {
         self.stamp
-    }
-
-    fn identity(&self) -> Result<Option<Identity>> {
-        Ok(None)
     }
 
     fn entries(&self, show: &mut dyn FnMut(Entry<'_>) -> Result<ControlFlow<()>>) -> Result<()> {

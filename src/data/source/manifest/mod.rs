@@ -12,8 +12,8 @@ pub(super) use urls::ManifestUrls;
 
 use super::object_url::ObjectUrl;
 use super::{
-    DatasetSource, EntryState, FileSystem, HttpSource, Identity, OpenFile, RangeSource, RequestCounts,
-    SourceDirectory, WaitControl, place, url,
+    DatasetSource, EntryState, FileSystem, HttpSource, OpenFile, RangeSource, RequestCounts, SourceDirectory,
+    WaitControl, place, url,
 };
 use base::error::{Error, Result};
 use std::collections::BTreeMap;
@@ -205,10 +205,6 @@ impl DatasetSource for ManifestSource {
 
     fn directory(&self, name: &[u8]) -> Result<Box<dyn SourceDirectory>> {
         Err(Error::dataset(self.path(name), "is a manifest, not a directory"))
-    }
-
-    fn identity(&self, _: &[u8]) -> Result<Option<Identity>> {
-        Ok(None)
     }
 
     fn stamp(&self, name: &[u8]) -> Result<EntryState> {
