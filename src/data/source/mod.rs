@@ -27,6 +27,7 @@ mod objects;
 mod ranges;
 mod read_at;
 mod remote_bytes;
+mod shard_list;
 mod stamp;
 
 use file_system::FileSystem;
