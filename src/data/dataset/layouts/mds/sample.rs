@@ -2,7 +2,6 @@
 
 use super::encoding::MdsEncoding;
 use super::list::{MdsFile, MdsShard};
-use crate::dataset::FieldKind;
 use crate::dataset::table::{CellExtent, ShardTable, TableCells, TableColumn};
 use crate::dataset::value_kinds::ValueKinds;
 use crate::source::{Malformed, ReadAt, Window};
@@ -210,11 +209,9 @@ impl MdsColumn {
 
     fn finish(self) -> TableColumn {
         let kind = match (&self.cells, &self.encoding) {
-            (TableCells::Integers(_), _) => FieldKind::Integer,
-            (TableCells::Floats(_), _) => FieldKind::Float,
             (_, MdsEncoding::Bytes(Some(kind))) => *kind,
             (TableCells::Extents(_), _) => self.kinds.kind_of_bytes(),
-            _ => FieldKind::Bytes,
+            (cells, _) => cells.kind(),
         };
         TableColumn { name: self.name, kind, classes: Vec::new(), cells: self.cells }
     }
