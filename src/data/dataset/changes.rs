@@ -375,10 +375,9 @@ fn compare_files(index: &DatasetPart, group: usize, found: &IndexGroup) -> Optio
     let GroupRows::Files { names, files, .. } = &found.rows else {
         return Some("is not a directory any more".to_owned());
     };
-    let name = |at: u32, length: u32| &names[at as usize..][..length as usize];
     let known: Vec<(Vec<u8>, u32)> = index.files_of(group).collect();
     let then: Vec<&[u8]> = known.iter().map(|(name, _)| name.as_slice()).collect();
-    let now: Vec<&[u8]> = files.iter().map(|file| name(file.name, file.name_length)).collect();
+    let now: Vec<&[u8]> = files.iter().map(|file| file.name_in(names)).collect();
     difference(&then, &now, "file").or_else(|| {
         let (file, (name, then)) = files.iter().zip(&known).find(|(file, (_, then))| file.length != *then)?;
         let name = String::from_utf8_lossy(name);

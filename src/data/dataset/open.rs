@@ -286,7 +286,9 @@ impl IndexOpening<'_> {
         }
         let threads = threads(options, source, layout);
         let new = || -> Result<IndexBuilder> {
-            Ok(IndexBuilder::new(file, layout, options.contents)?.cancelled_by(cancel).with_inodes(*inodes))
+            let mut builder = IndexBuilder::new(file, layout, options.contents)?;
+            (builder.cancel, builder.inodes) = ((*cancel).clone(), *inodes);
+            Ok(builder)
         };
         let mut builder = new()?;
         // For a loader of images, shards without images have no samples. A loader of other members uses these shards,
