@@ -6,7 +6,7 @@
 use super::cancel::Cancel;
 use super::dataset_card::{self, CARD, CardConfig};
 use super::ignored::ignored_entry;
-use super::layouts::{ShardLayout, open_optional, read_beginning};
+use super::layouts::{open_optional, read_beginning};
 use super::samples::text;
 use super::survey::{DetectedShards, below};
 use super::{Contents, Layout, Notes, numbered};
@@ -37,7 +37,6 @@ const HUB_CACHE: [&[u8]; 2] = [b"blobs", b"snapshots"];
 
 pub(super) struct ChosenSplit {
     pub(super) layout: Layout,
-    pub(super) layout_impl: &'static dyn ShardLayout,
     pub(super) name: Option<String>,
     /// The names of the shards, sorted.
     pub(super) shards: Vec<Vec<u8>>,
@@ -65,8 +64,8 @@ pub(super) fn choose(
     cancel: &Cancel,
 ) -> Result<Option<ChosenSplit>> {
     let (config, mut notes) = (chosen_config(source)?, Notes::default());
-    let (layout, layout_impl, files) = match flat {
-        Some((layout, layout_impl, shards)) if config.is_none() => (layout, layout_impl, shards),
+    let (layout, files) = match flat {
+        Some(found) if config.is_none() => found,
         _ => {
             let all = files_below(source, &mut notes, cancel)?;
             match (of_one_layout(source, all, config.as_ref())?, &config) {
@@ -96,7 +95,7 @@ pub(super) fn choose(
     {
         return Err(Error::dataset(source.path(&[]), format!("its split {name} {why}")));
     }
-    Ok(Some(ChosenSplit { layout, layout_impl, name, shards, notes }))
+    Ok(Some(ChosenSplit { layout, name, shards, notes }))
 }
 
 fn select_split(
@@ -250,7 +249,7 @@ fn of_one_layout(
             |name: &&&Vec<u8>| layout_impl.is_shard(name.rsplit(|&byte| byte == b'/').next().unwrap_or(name));
         let shards: Vec<Vec<u8>> = wanted.iter().filter(is_shard).map(|name| (*name).clone()).collect();
         let Some(first) = shards.first() else { continue };
-        if let Some((other, _, others)) = &found {
+        if let Some((other, others)) = &found {
             let message = format!(
                 "is one of {}, but {} below the same root is one of {}: keep each dataset in a directory of its own",
                 layout.title(),
@@ -259,7 +258,7 @@ fn of_one_layout(
             );
             return Err(Error::dataset(source.path(first), message));
         }
-        found = Some((layout, layout_impl, shards));
+        found = Some((layout, shards));
     }
     Ok(found)
 }

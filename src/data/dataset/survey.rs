@@ -8,7 +8,7 @@ use super::below::FirstFound;
 use super::cancel::Cancel;
 use super::dataset_card::CARD;
 use super::kind::image_extensions;
-use super::layouts::{RecordShards, ShardLayout, TarShards, marked_directories};
+use super::layouts::{ShardLayout, TarShards, marked_directories};
 use super::left_out::SkipReason;
 use super::packed::{self, PackedManifest};
 use super::samples::text;
@@ -32,7 +32,7 @@ pub(super) struct Survey {
     split: Option<String>,
 }
 
-pub(super) type DetectedShards = (Layout, &'static dyn ShardLayout, Vec<Vec<u8>>);
+pub(super) type DetectedShards = (Layout, Vec<Vec<u8>>);
 
 const NO_DATASET: &str = "\
     holds no dataset: no class directories (root/class/image.jpg), no images, no shards (.tar, .tar.gz, .tar.zst, \
@@ -79,15 +79,7 @@ fn whole(
     cancel: &Cancel,
 ) -> Result<Survey> {
     if source.manifest().is_some() {
-        return Ok(Survey {
-            layout: Layout::Manifest,
-            classes: Vec::new(),
-            shards: Vec::new(),
-            notes: Notes::default(),
-            empty_message: "lists no file".to_owned(),
-            packed: None,
-            split: None,
-        });
+        return Ok(Survey::new(Layout::Manifest, "lists no file".to_owned()));
     }
     if let Some(names) = source.named_files() {
         return named(source, names, contents, cancel);
@@ -113,7 +105,7 @@ fn whole(
         if layout_impl.marker_file().is_some_and(may_have)
             && let Some(shards) = layout_impl.listed_shards(source, &[])?
         {
-            return Ok(Survey::of_shards(layout, layout_impl, shards, Notes::default()));
+            return Ok(Survey::of_shards(layout, shards, Notes::default()));
         }
     }
     let found = listing.unwrap_or_else(|| list_root(source, contents, cancel))?;
@@ -124,45 +116,42 @@ fn whole(
 }
 
 impl Survey {
-    fn of_shards(layout: Layout, layout_impl: &dyn ShardLayout, shards: Vec<Vec<u8>>, notes: Notes) -> Self {
+    fn new(layout: Layout, empty_message: String) -> Self {
         Self {
             layout,
             classes: Vec::new(),
-            shards,
-            notes,
-            empty_message: layout_impl.empty_message(),
+            shards: Vec::new(),
+            notes: Notes::default(),
+            empty_message,
             packed: None,
             split: None,
         }
     }
 
+    fn of_shards(layout: Layout, shards: Vec<Vec<u8>>, notes: Notes) -> Self {
+        let empty_message = layout.shards().map(ShardLayout::empty_message).unwrap_or_default();
+        Self { shards, notes, ..Self::new(layout, empty_message) }
+    }
+
     /// Makes the survey of shards that were found by listing. Missing shards are only recorded, because a user can
     /// select a part of the dataset on purpose.
-    fn of_found(
-        layout: Layout,
-        layout_impl: &dyn ShardLayout,
-        shards: Vec<Vec<u8>>,
-        mut notes: Notes,
-    ) -> Self {
+    fn of_found(layout: Layout, shards: Vec<Vec<u8>>, mut notes: Notes) -> Self {
         notes.incomplete = numbered::missing_parts(&shards);
-        Self::of_shards(layout, layout_impl, shards, notes)
+        Self::of_shards(layout, shards, notes)
     }
 
     fn of_split(split: ChosenSplit, mut notes: Notes) -> Self {
         notes.absorb(split.notes);
-        Self { split: split.name, ..Self::of_found(split.layout, split.layout_impl, split.shards, notes) }
+        Self { split: split.name, ..Self::of_found(split.layout, split.shards, notes) }
     }
 }
 
 fn of_manifest(manifest: PackedManifest) -> Survey {
     Survey {
-        layout: Layout::Packed,
         classes: manifest.classes.iter().map(|name| name.bytes().to_vec()).collect(),
         shards: manifest.names().map(String::into_bytes).collect(),
-        notes: Notes::default(),
-        empty_message: "the packed shards hold no sample".to_owned(),
         packed: Some(manifest),
-        split: None,
+        ..Survey::new(Layout::Packed, "the packed shards hold no sample".to_owned())
     }
 }
 
@@ -200,13 +189,9 @@ fn images(
         pairs::refuse(source, &found.directories, cancel)?;
         found.note_images();
         return Ok(Survey {
-            layout: Layout::Folder,
             classes: found.directories,
-            shards: Vec::new(),
             notes: found.notes,
-            empty_message: format!("its directories hold no {} image", image_extensions()),
-            packed: None,
-            split: None,
+            ..Survey::new(Layout::Folder, format!("its directories hold no {} image", image_extensions()))
         });
     }
     if let Some(name) = found.compressed.iter().find(|name| !TarShards.is_shard(name)) {
@@ -220,44 +205,39 @@ fn images(
             0 => Err(Error::dataset(source.path(&[]), found.notes.explain(NO_DATASET))),
             // The root is walked later like any directory. That walk records the skipped files.
             _ => Ok(Survey {
-                layout: Layout::Folder,
-                classes: Vec::new(),
-                shards: Vec::new(),
                 notes: Notes { unlabeled: true, ..Notes::default() },
-                empty_message: format!("holds no {} image", image_extensions()),
-                packed: None,
-                split: None,
+                ..Survey::new(Layout::Folder, format!("holds no {} image", image_extensions()))
             }),
         };
     };
     refuse_places(source, first, &below)?;
-    let (layout, layout_impl) = nested(source, (Layout::Tar, &TarShards), &found.shards, cancel)?;
+    let layout = nested(source, Layout::Tar, &found.shards, cancel)?;
     found.note_images();
-    Ok(Survey::of_found(layout, layout_impl, found.shards, found.notes))
+    Ok(Survey::of_found(layout, found.shards, found.notes))
 }
 
 fn other_shards(
     source: &dyn DatasetSource,
-    (layout, layout_impl, shards): DetectedShards,
+    (layout, shards): DetectedShards,
     mut found: RootListing,
     below: &FirstFound,
     split: Option<&str>,
     cancel: &Cancel,
 ) -> Result<Survey> {
     found.note_images();
-    if !layout_impl.has_splits() {
+    if !layout.shards().is_some_and(ShardLayout::has_splits) {
         refuse_places(source, &shards[0], below)?;
-        return Ok(Survey::of_found(layout, layout_impl, shards, found.notes));
+        return Ok(Survey::of_found(layout, shards, found.notes));
     }
     // Shards in directories are an error, unless a README can define which shards belong to the dataset.
     if let Some(shard) = below.plain_shard().filter(|_| !found.special.contains(CARD.as_bytes())) {
         return Err(in_places(source, &shards[0], shard));
     }
     // If some shards are in directories, search all directories, because paths of shards determine splits.
-    let flat = below.shards.is_empty().then(|| (layout, layout_impl, shards.clone()));
+    let flat = below.shards.is_empty().then(|| (layout, shards.clone()));
     match splits::choose(source, flat, split, cancel)? {
         Some(chosen) => Ok(Survey::of_split(chosen, found.notes)),
-        None => Ok(Survey::of_found(layout, layout_impl, shards, found.notes)),
+        None => Ok(Survey::of_found(layout, shards, found.notes)),
     }
 }
 
@@ -294,7 +274,7 @@ fn files(
             return Err(Error::dataset(source.path(&other), message));
         }
         descriptions.iter().for_each(|name| notes.skip(SkipReason::FileNextToRecords, || text(name)));
-        return Ok(Survey::of_found(Layout::TfRecord, &RecordShards, shards, notes));
+        return Ok(Survey::of_found(Layout::TfRecord, shards, notes));
     }
     // A file in the root belongs to no class. If there is one, the dataset has no classes.
     let has_files = other.is_some() || !shards.is_empty() || !descriptions.is_empty();
@@ -303,16 +283,7 @@ fn files(
     if classes.is_empty() {
         notes = Notes { unlabeled: true, ..Notes::default() };
     }
-    let empty_message = "holds no file".to_owned();
-    Ok(Survey {
-        layout: Layout::Folder,
-        classes,
-        shards: Vec::new(),
-        notes,
-        empty_message,
-        packed: None,
-        split: None,
-    })
+    Ok(Survey { classes, notes, ..Survey::new(Layout::Folder, "holds no file".to_owned()) })
 }
 
 impl RootListing {
@@ -399,13 +370,12 @@ impl RootListing {
             );
             return Err(Error::dataset(source.path(name), message));
         }
-        let Some(layout_impl) = layout.shards() else { return Ok(None) };
         for name in self.directories.iter().filter(|_| below.shards.is_empty()) {
             self.notes.skip(SkipReason::DirectoryWithoutImages, || text(name));
         }
         let mut shards: Vec<Vec<u8>> = tables.iter().map(|(_, name)| name.clone()).collect();
         shards.sort_unstable();
-        Ok(Some((*layout, layout_impl, shards)))
+        Ok(Some((*layout, shards)))
     }
 }
 

@@ -15,10 +15,9 @@ mod wire;
 
 pub use mds::mds_table;
 pub(super) use packed::PackedShards;
+pub(super) use tar_of_tars::is_tar_of_tars;
 pub use tar_of_tars::tar_of_tars;
-pub(super) use tar_of_tars::{TarsOfClasses, is_tar_of_tars};
 pub use tf_example::tf_examples;
-pub(super) use tfrecord::RecordShards;
 pub use tfrecord::masked;
 pub use tfrecord::records;
 pub(super) use webdataset::TarShards;

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 /// A tar of tars has the name of a tar shard, so [`is_tar_of_tars`] detects it by its contents.
-pub(in crate::dataset) struct TarsOfClasses;
+pub(super) struct TarsOfClasses;
 
 const ENDING: &[u8] = b".tar";
 

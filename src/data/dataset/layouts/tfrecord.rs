@@ -16,7 +16,7 @@ use base::crc::{Checksum, checksum};
 use base::error::Result;
 
 /// Shards of records. The payload of each record is a sample.
-pub(in crate::dataset) struct RecordShards;
+pub(super) struct RecordShards;
 
 impl ShardLayout for RecordShards {
     fn samples(&self) -> Contents {
