@@ -7,6 +7,7 @@
 //! read, by the size of the file, and also by the file's stamp if a cache has a copy. → `tests/data/changes.rs`
 
 use super::bad_shards::fingerprint_without;
+use super::below::DatasetSearch;
 use super::build::{GroupRows, IndexGroup, ShardRows};
 use super::cancel::Cancel;
 use super::layouts::{Layout, ShardLayout, ShardParser};
@@ -222,7 +223,7 @@ fn compare_root(
     cancel: &Cancel,
 ) -> Result<Option<Change>> {
     let base = index.base();
-    let found = survey::survey(&*index.source, index.file.header().contents, index.split.as_deref(), cancel)?;
+    let found = survey::survey(index.search(cancel), index.split.as_deref())?;
     let change = |message: String| Ok(Some(Change { path: base.to_path_buf(), message }));
     if found.layout != index.layout() {
         let (now, then) = (found.layout.title(), index.layout().title());
@@ -273,13 +274,13 @@ impl GroupLook<'_> {
     fn compare(&self, group: usize) -> Result<GroupSeen> {
         let &Self { index, below, cancel, .. } = self;
         let path = index.group_path(group);
-        let contents = index.file.header().contents;
         let full = index.directory_or_shard(group);
         let mut left_out = None;
         let (found, message) = if let Some(manifest) = index.source.manifest() {
             let threads = open::threads(&IndexOptions::default(), manifest, index.layout());
             let (reading, progress) = (index.reading(), IndexProgress::new(false));
-            let found = manifest::read(manifest, contents, &reading, threads, &progress, cancel)?;
+            let found =
+                manifest::read(manifest, index.file.header().contents, &reading, threads, &progress, cancel)?;
             (found.group.stamp, compare_manifest(index, group, &found))
         } else if let Some(layout_impl) = index.layout().shards() {
             let parser = self.parser(layout_impl)?;
@@ -317,7 +318,7 @@ impl GroupLook<'_> {
             };
             (stamp, compare_shard(index, group, &rows, odd))
         } else {
-            let (found, directories, notes) = folder::list_again(&*index.source, contents, path, cancel)?;
+            let (found, directories, notes) = folder::list_again(index.search(cancel), path)?;
             left_out = Some(notes.skipped);
             let directories: Vec<&[u8]> = directories.iter().map(Vec::as_slice).collect();
             let known = below.get(path).map(Vec::as_slice).unwrap_or_default();
@@ -455,6 +456,10 @@ fn difference(then: &[&[u8]], now: &[&[u8]], kind: &str) -> Option<String> {
 }
 
 impl DatasetPart {
+    fn search<'a>(&'a self, cancel: &'a Cancel) -> DatasetSearch<'a> {
+        DatasetSearch { source: &*self.source, contents: self.file.header().contents, cancel }
+    }
+
     fn directory_or_shard(&self, group: usize) -> PathBuf {
         self.source.path(self.group_path(group))
     }

@@ -3,6 +3,7 @@
 //! and publishes it, while the other processes wait.
 
 use super::bad_shards::{self, UnreadShards, fingerprint_without};
+use super::below::DatasetSearch;
 use super::build::{IndexBuilder, IndexFacts};
 use super::cancel::{Cancel, OpeningWatch};
 use super::changes::{Change, ChangedStamps};
@@ -46,8 +47,9 @@ fn opened(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<Datase
     let start = Instant::now();
     let source = source::at(root)?;
     let _watch = OpeningWatch::new(&*source, root, cancel, options);
+    let search = DatasetSearch { source: &*source, contents: options.contents, cancel };
     if let Some(split) = &options.split
-        && let Some(directory) = split_directories::chosen(&*source, split, options.contents, cancel)?
+        && let Some(directory) = split_directories::chosen(search, split)?
     {
         // Open the directory of the split as a separate dataset, so that a user who opens this directory by its path
         // uses the same index.
@@ -272,7 +274,8 @@ impl IndexOpening<'_> {
             let names = || stamp_of_names(source, shards.clone(), described, *inodes)?.ok_or_else(gone);
             Stamp::stable(COARSE_TICK, || names().map(|names| names.stamp))
         };
-        let survey = || survey::survey(source, options.contents, options.split.as_deref(), cancel);
+        let search = DatasetSearch { source, contents: options.contents, cancel };
+        let survey = || survey::survey(search, options.split.as_deref());
         let (mut stamp, mut found) = (look(&[], &[])?, survey()?);
         let described = found.layout.shards().map(ShardLayout::description_files).unwrap_or_default();
         if !described.is_empty() {
@@ -327,9 +330,7 @@ impl IndexOpening<'_> {
                 classes = found.classes;
                 found.notes
             }
-            None => {
-                folder::index(source, &classes, options.contents, &mut builder, threads, &progress, cancel)?
-            }
+            None => folder::index(search, &classes, &mut builder, threads, &progress)?,
         };
         notes.absorb(more);
         unread.record((*root, source), options, (shards.len(), builder.samples()), &mut notes)?;

@@ -1,22 +1,16 @@
 //! Roots that are the path of one shard, or a path with braces that stands for several shards.
 
-use super::super::below::shard_layout;
-use super::super::cancel::Cancel;
+use super::super::below::{DatasetSearch, shard_layout};
 use super::super::layouts::ShardLayout;
 use super::super::{Contents, Layout, Notes, packed, shards};
 use super::{Survey, text};
-use crate::source::DatasetSource;
 use base::error::{Error, Result};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-pub(super) fn named(
-    source: &dyn DatasetSource,
-    names: &[Vec<u8>],
-    contents: Contents,
-    cancel: &Cancel,
-) -> Result<Survey> {
-    let refused = |name: &[u8], why: String| Err(Error::dataset(source.path(name), why));
+pub(super) fn named(search: DatasetSearch<'_>, names: &[Vec<u8>]) -> Result<Survey> {
+    let contents = search.contents;
+    let refused = |name: &[u8], why: String| Err(Error::dataset(search.source.path(name), why));
     let mut found: Option<(Layout, &Vec<u8>)> = None;
     for name in names {
         if packed::is_shard_name(name) {
@@ -47,20 +41,15 @@ pub(super) fn named(
         }
     }
     let Some((layout, _)) = found else { return refused(&[], "names no shard".to_owned()) };
-    let layout = nested(source, layout, names, cancel)?;
+    let layout = nested(search, layout, names)?;
     Ok(Survey::of_shards(layout, names.to_vec(), Notes::default()))
 }
 
 /// Returns the layout of the shards `names`. The first readable shard decides whether they are tars of tars.
-pub(super) fn nested(
-    source: &dyn DatasetSource,
-    layout: Layout,
-    names: &[Vec<u8>],
-    cancel: &Cancel,
-) -> Result<Layout> {
+pub(super) fn nested(search: DatasetSearch<'_>, layout: Layout, names: &[Vec<u8>]) -> Result<Layout> {
     let names = names.iter().filter(|_| layout == Layout::Tar);
     for name in names {
-        match shards::is_tar_of_tars(source, name, cancel)?.found {
+        match shards::is_tar_of_tars(search.source, name, search.cancel)?.found {
             Ok(true) => return Ok(Layout::TarOfTars),
             Ok(false) => break,
             Err(_) => {}
@@ -80,13 +69,9 @@ pub(super) fn compressed(beside: &str) -> String {
     )
 }
 
-pub(super) fn single(
-    source: &dyn DatasetSource,
-    name: &OsStr,
-    contents: Contents,
-    cancel: &Cancel,
-) -> Result<Survey> {
-    let refused = |message: &str| Err(Error::dataset(source.path(&[]), message));
+pub(super) fn single(search: DatasetSearch<'_>, name: &OsStr) -> Result<Survey> {
+    let contents = search.contents;
+    let refused = |message: &str| Err(Error::dataset(search.source.path(&[]), message));
     if packed::is_shard_name(name.as_bytes()) {
         return refused(&packed_shard());
     }
@@ -95,7 +80,7 @@ pub(super) fn single(
     };
     let layout = match (Layout::of_samples(contents).find(is_of), contents) {
         (Some((layout, shards)), _) if shards.is_shard(name.as_bytes()) => {
-            nested(source, layout, &[Vec::new()], cancel)?
+            nested(search, layout, &[Vec::new()])?
         }
         // The file can be uncompressed in spite of its name. The first bytes show whether it is compressed.
         (Some((layout, _)), _) => layout,
