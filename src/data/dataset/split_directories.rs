@@ -23,8 +23,8 @@ enum DirectoryContents {
     Shards,
 }
 
-/// Finds the directory of the dataset that is the split `asked`. Its name is either `asked` itself, or another name of the
-/// same split, such as `val` for "validation". Returns `None` if there is no such directory.
+/// Finds the directory of the dataset that is the split `asked`. Its name is either `asked` itself, or another name of
+/// the same split, such as `val` for "validation". Returns `None` if there is no such directory.
 ///
 /// # Errors
 /// [`Error::Io`] for a directory that cannot be listed; [`Error::Config`] if several directories have such names.

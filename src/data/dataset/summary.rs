@@ -138,14 +138,14 @@ const LONGEST_EXAMPLE: usize = 120;
 
 impl Notes {
     pub(super) fn skip(&mut self, what: SkipReason, example: impl FnOnce() -> String) {
-        let skipped = || Skipped { count: 0, example: example(), loss: what.loss() };
-        self.skipped.entry(what.text().into_owned()).or_insert_with(skipped).count += 1;
+        self.skip_all(what, 1, example);
     }
 
     pub(super) fn skip_all(&mut self, what: SkipReason, count: u64, example: impl FnOnce() -> String) {
         if count > 0 {
-            self.skip(what, example);
-            self.skipped.entry(what.text().into_owned()).and_modify(|skipped| skipped.count += count - 1);
+            let (loss, words) = what.facts();
+            let skipped = || Skipped { count: 0, example: example(), loss };
+            self.skipped.entry(words.into_owned()).or_insert_with(skipped).count += count;
         }
     }
 
@@ -187,7 +187,7 @@ impl Notes {
             );
             notices.notify(NoticeKind::Warning, message);
         }
-        let tables = SkipReason::Metadata.text();
+        let (_, tables) = SkipReason::Metadata.facts();
         if let Some(table) = self.skipped.get(&*tables).filter(|_| labels && !self.unlabeled) {
             let example = &table.example;
             let message = format!(

@@ -58,7 +58,7 @@ pub(super) trait ShardLayout: Sync {
         Contents::Images
     }
 
-    /// Whether a file with this name is a shard. Never for layouts whose shards are found by a list or by their contents.
+    /// Whether a file with this name is a shard. Never for layouts whose shards are found by a list or by contents.
     fn is_shard(&self, _name: &[u8]) -> bool {
         false
     }
