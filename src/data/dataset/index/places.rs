@@ -66,10 +66,7 @@ impl DatasetIndex {
     /// The source that serves a file by range requests, and the file's name in that source; `None` if the file is read
     /// by path.
     pub fn remote(&self, file: FileId) -> Option<(Arc<dyn RangeSource>, Vec<u8>)> {
-        if self.is_stream() {
-            return None;
-        }
-        let (placed, file) = self.dataset_of_file(file);
-        placed.part.remote(file)
+        let (part, file) = self.own_file(file)?;
+        part.remote(file)
     }
 }

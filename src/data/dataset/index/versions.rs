@@ -7,11 +7,8 @@ use base::error::{Error, Result};
 impl DatasetIndex {
     /// The stamp of a shard when it was indexed or last accepted; `None` for a loose file.
     pub fn shard_stamp(&self, file: FileId) -> Option<Stamp> {
-        if self.is_stream() {
-            return None;
-        }
-        let (placed, file) = self.dataset_of_file(file);
-        placed.part.shard_stamp(file)
+        let (part, file) = self.own_file(file)?;
+        part.shard_stamp(file)
     }
 
     /// Whether a file is a shard that was unreadable when its dataset was indexed.
@@ -74,10 +71,6 @@ impl DatasetIndex {
 
     /// Whether the stamp of a shard changed since the index was opened, while its samples stayed the same.
     pub fn has_moved(&self, file: FileId) -> bool {
-        if self.is_stream() {
-            return false;
-        }
-        let (placed, file) = self.dataset_of_file(file);
-        placed.part.has_moved(file)
+        self.own_file(file).is_some_and(|(part, file)| part.has_moved(file))
     }
 }
