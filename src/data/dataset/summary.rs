@@ -308,25 +308,6 @@ pub struct TableField {
     pub refused: Option<String>,
 }
 
-/// Requests that were made to find, compare and index a dataset on a server. Requests for samples are not counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct IndexRequests {
-    /// Requests for the metadata of files (HEAD).
-    pub heads: u64,
-    /// Requests for the contents of files, or of parts of files.
-    pub gets: u64,
-    /// Requests for pages of an object store's listings.
-    pub lists: u64,
-    /// Bytes of files that were received.
-    pub bytes: u64,
-}
-
-impl IndexRequests {
-    pub(super) fn of(RequestCounts { heads, gets, lists, bytes }: RequestCounts) -> Self {
-        Self { heads, gets, lists, bytes }
-    }
-}
-
 /// Facts that `foreload index` shows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct IndexSummary {
@@ -372,7 +353,7 @@ pub struct IndexSummary {
     pub seconds: f64,
     /// The requests that loading or building made, if the dataset is on a server.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub requests: Option<IndexRequests>,
+    pub requests: Option<RequestCounts>,
 }
 
 impl IndexSummary {
@@ -404,7 +385,7 @@ impl DatasetPart {
             index_bytes: self.file.size(),
             origin: self.origin.clone(),
             seconds: self.seconds,
-            requests: self.source.request_counts().map(IndexRequests::of),
+            requests: self.source.request_counts(),
         }
     }
 }
