@@ -121,7 +121,7 @@ impl ChangedStamps {
             let names = stamp_of_root(index)?;
             let compared = compare_root(index, &mut seen.left_out, cancel);
             gone_are_told = index.layout().is_sharded() && matches!(compared, Ok(Some(_)));
-            seen.changes.extend(changed(index.base(), compared)?);
+            seen.changes.extend(changed(&index.base, compared)?);
             seen.root = names.map(|names| index.known(names.stamp)).filter(|_| seen.changes.is_empty());
         } else {
             seen.root = Some(index.root_stamp());
@@ -222,9 +222,8 @@ fn compare_root(
     left_out: &mut Vec<(Vec<u8>, SkippedByReason)>,
     cancel: &Cancel,
 ) -> Result<Option<Change>> {
-    let base = index.base();
     let found = survey::survey(index.search(cancel), index.split.as_deref())?;
-    let change = |message: String| Ok(Some(Change { path: base.to_path_buf(), message }));
+    let change = |message: String| Ok(Some(Change { path: index.base.clone(), message }));
     if found.layout != index.layout() {
         let (now, then) = (found.layout.title(), index.layout().title());
         return change(format!("holds {now}, but held {then} when it was indexed"));
@@ -280,7 +279,7 @@ impl GroupLook<'_> {
             let threads = open::threads(&IndexOptions::default(), manifest, index.layout());
             let (reading, progress) = (index.reading(), IndexProgress::new(false));
             let found =
-                manifest::read(manifest, index.file.header().contents, &reading, threads, &progress, cancel)?;
+                manifest::read(manifest, index.file.header.contents, &reading, threads, &progress, cancel)?;
             (found.group.stamp, compare_manifest(index, group, &found))
         } else if let Some(layout_impl) = index.layout().shards() {
             let parser = self.parser(layout_impl)?;
@@ -457,7 +456,7 @@ fn difference(then: &[&[u8]], now: &[&[u8]], kind: &str) -> Option<String> {
 
 impl DatasetPart {
     fn search<'a>(&'a self, cancel: &'a Cancel) -> DatasetSearch<'a> {
-        DatasetSearch { source: &*self.source, contents: self.file.header().contents, cancel }
+        DatasetSearch { source: &*self.source, contents: self.file.header.contents, cancel }
     }
 
     fn directory_or_shard(&self, group: usize) -> PathBuf {

@@ -192,7 +192,7 @@ impl DatasetIndex {
 
     /// What the samples are: images, or files of any kind.
     pub fn contents(&self) -> Contents {
-        self.parts.first().map_or(Contents::Images, |placed| placed.part.file.header().contents)
+        self.parts.first().map_or(Contents::Images, |placed| placed.part.file.header.contents)
     }
 
     /// The number of samples.

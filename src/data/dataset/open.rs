@@ -177,7 +177,7 @@ impl IndexOpening<'_> {
             index.file.accept(seen.root.unwrap_or(index.root_stamp()), &seen.same);
             if may_write {
                 // Best effort: if this fails, the next start compares again.
-                let _ = publish::publish(index.file.path(), |mut file| file.write_all(index.file.bytes()));
+                let _ = publish::publish(&index.file.path, |mut file| file.write_all(index.file.bytes()));
             }
             return Ok(Revalidated::Index(Box::new(index)));
         };
@@ -187,7 +187,7 @@ impl IndexOpening<'_> {
             Changed::Warn => {}
         }
         index.file.accept(seen.root.unwrap_or(index.root_stamp()), &seen.same);
-        index.record_changed_shards(seen.different);
+        index.changed_shards.extend(seen.different);
         let then = "the old index stays in use; samples that are missing or do not match it cause an error when \
                     they are read";
         self.notify(change, then);
@@ -225,7 +225,7 @@ impl IndexOpening<'_> {
                 if moved.is_empty() {
                     return Ok(FoundIndex::Same(index));
                 }
-                if index.file.has_members() {
+                if index.file.has_members {
                     return Ok(FoundIndex::Stale(index, moved));
                 }
                 // Load all members, because changed shards are compared with all their members.
@@ -256,7 +256,7 @@ impl IndexOpening<'_> {
         index.label_asked.clone_from(&self.options.label);
         index.bad_shards = self.options.bad_shards;
         let same_root = index.file.section(Section::Root) == self.canonical.as_os_str().as_bytes();
-        if !same_root || index.file.header().contents != self.options.contents {
+        if !same_root || index.file.header.contents != self.options.contents {
             return Err(Error::dataset(file, "is the index of another dataset"));
         }
         Ok(index)

@@ -70,7 +70,7 @@ impl DatasetPart {
                 }
             }
         };
-        if !self.file.has_members() {
+        if !self.file.has_members {
             let selected = self.selected_columns.iter().find(|cells| differs(cells));
             return selected.map(|cells| cells.facts.name.clone());
         }

@@ -18,8 +18,6 @@ use super::{FieldKind, Layout, Notes, Stamp, samples};
 use crate::source::{DatasetSource, Malformed, OpenFile, ReadAt, is_gone};
 use base::error::{Error, Result, git_lfs_pointer};
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -41,12 +39,6 @@ pub(super) fn refuse_compressed<S: ReadAt + ?Sized>(source: &S, readable: &str) 
     let message =
         format!("is compressed with {name}: samples can only be read from {readable}; decompress it");
     Err(Malformed { offset: 0, message })
-}
-
-pub(super) fn is_compressed_name(name: &OsStr) -> bool {
-    let name = name.as_bytes();
-    let tar = [".tar.bz2", ".tar.xz", ".tar.lz4"];
-    tar.iter().any(|ending| name.ends_with(ending.as_bytes()))
 }
 
 pub(super) struct DatasetShards<'a> {

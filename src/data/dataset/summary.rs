@@ -366,7 +366,7 @@ impl IndexSummary {
 
 impl DatasetPart {
     pub(super) fn summary(&self) -> IndexSummary {
-        let header = self.file.header();
+        let header = &self.file.header;
         IndexSummary {
             root: self.root.clone(),
             layout: self.layout(),
@@ -381,8 +381,8 @@ impl DatasetPart {
             fields: self.table_fields(),
             to_label: self.notes.unlabeled.then(|| self.to_label()),
             fingerprint: self.fingerprint().to_string(),
-            index_path: self.file.path().to_path_buf(),
-            index_bytes: self.file.size(),
+            index_path: self.file.path.clone(),
+            index_bytes: self.file.size,
             origin: self.origin.clone(),
             seconds: self.seconds,
             requests: self.source.request_counts(),

@@ -133,13 +133,13 @@ impl ShardRun<'_> {
     }
 
     fn path<K: MakesShards>(&self, number: usize) -> PathBuf {
-        self.place.path().join(K::name(number))
+        self.place.path.join(K::name(number))
     }
 
     /// Returns the digest of the current stamps of a shard's source files, if the shard was made from these versions.
     /// `None` also if a file is missing: packing the shard again then reports the missing file.
     fn fresh_stamps(&self, number: usize) -> Option<String> {
         let stamps = self.index.packing_stamps(self.shards[number].clone()).ok()?;
-        (self.place.noted(number) == Some(&stamps)).then_some(stamps)
+        (self.place.noted.get(&number) == Some(&stamps)).then_some(stamps)
     }
 }

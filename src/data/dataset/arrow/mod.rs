@@ -45,7 +45,7 @@ pub fn table(source: &dyn ReadAt, kept: &[String]) -> Result<ShardTable, Malform
             &mut blocks,
         )?);
     }
-    Ok(ShardTable { samples, columns: gather::by_different_names(columns), blocks: blocks.into_rows() })
+    Ok(ShardTable { samples, columns: gather::by_different_names(columns), blocks: blocks.rows })
 }
 
 fn kind(column: &ArrowColumn) -> FieldKind {

@@ -2,13 +2,10 @@
 
 use super::super::kind::image_extensions;
 use super::super::samples::{ShardContents, Stems, contents_with};
-use super::super::shards;
 use super::super::whole_file::{self, UnpackedShard};
 use super::{ShardLayout, ShardParser, ShardReadOptions};
 use crate::source::{DatasetSource, Malformed, ReadAt};
 use base::error::Result;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 
 /// File name suffixes of shards. Compressed shards are decompressed as a whole.
 const ENDINGS: [&str; 4] = [".tar", ".tar.gz", ".tgz", ".tar.zst"];
@@ -21,7 +18,8 @@ impl ShardLayout for TarShards {
     }
 
     fn is_compressed(&self, name: &[u8]) -> bool {
-        shards::is_compressed_name(OsStr::from_bytes(name))
+        let unsupported = [".tar.bz2", ".tar.xz", ".tar.lz4"];
+        unsupported.iter().any(|ending| name.ends_with(ending.as_bytes()))
     }
 
     fn empty_message(&self) -> String {

@@ -54,7 +54,7 @@ pub fn table(source: &dyn ReadAt, kept: &[String]) -> Result<ShardTable, Malform
             &mut blocks,
         )?);
     }
-    Ok(ShardTable { samples, columns: gather::by_different_names(columns), blocks: blocks.into_rows() })
+    Ok(ShardTable { samples, columns: gather::by_different_names(columns), blocks: blocks.rows })
 }
 
 /// Checks that each row group has a chunk of each column, with a cell per row.
