@@ -23,9 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 pub(super) fn refuse_compressed<S: ReadAt + ?Sized>(source: &S, readable: &str) -> Result<(), Malformed> {
     let mut magic = [0; 6];
-    let got = source
-        .read_at(&mut magic, 0)
-        .map_err(|error| Malformed { offset: 0, message: format!("reading failed: {error}") })?;
+    let got = source.fill_at(&mut magic, 0)?;
     let known: [(&[u8], &str); 5] = [
         (b"\x1f\x8b", "gzip"),
         (b"\x28\xb5\x2f\xfd", "zstd"),

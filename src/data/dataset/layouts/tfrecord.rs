@@ -58,9 +58,7 @@ impl ShardParser for RecordShards {
 /// codec.
 pub(super) fn codec_of(source: &dyn ReadAt) -> Result<Option<BlockCodec>, Malformed> {
     let mut start = [0; HEADER as usize];
-    let got = source
-        .read_at(&mut start, 0)
-        .map_err(|error| Malformed { offset: 0, message: format!("reading failed: {error}") })?;
+    let got = source.fill_at(&mut start, 0)?;
     if length(&start).is_some() {
         return Ok(None);
     }

@@ -189,8 +189,7 @@ fn digest<D: Digest>(bytes: &dyn ReadAt) -> Result<String, Malformed> {
     let (mut hash, mut at) = (D::new(), 0);
     let mut piece = vec![0; PIECE as usize];
     while at < bytes.size() {
-        let failed = |error| Malformed { offset: at, message: format!("reading failed: {error}") };
-        let got = bytes.read_at(&mut piece, at).map_err(failed)?;
+        let got = bytes.fill_at(&mut piece, at)?;
         if got == 0 {
             break;
         }
