@@ -36,6 +36,23 @@ impl From<Malformed> for ColumnFault {
     }
 }
 
+pub(super) fn damaged(offset: u64, what: &str) -> Malformed {
+    Malformed { offset, message: format!("{what}: the shard is damaged") }
+}
+
+pub(super) fn little_endian(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte))
+}
+
+/// Returns a float of two, four or eight bytes.
+pub(super) fn float(bytes: &[u8]) -> f64 {
+    match bytes {
+        [a, b] => half::f16::from_le_bytes([*a, *b]).to_f64(),
+        [a, b, c, d] => f64::from(f32::from_le_bytes([*a, *b, *c, *d])),
+        _ => f64::from_bits(little_endian(bytes)),
+    }
+}
+
 impl ColumnFault {
     fn cells(self) -> Result<TableCells, Malformed> {
         match self {

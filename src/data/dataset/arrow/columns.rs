@@ -2,6 +2,7 @@
 
 use super::super::blocks::ShardBlocks;
 use super::super::gather::{ByteValue, CollectedCells, ColumnFault, TableFile, TableLimits};
+use super::super::gather::{damaged, float, little_endian};
 use super::super::table::{CellExtent, TableCells};
 use super::super::unpack::{BlockSource, LARGEST_BLOCK};
 use super::messages::{ArrowBatch, BatchUse};
@@ -85,8 +86,7 @@ pub(super) struct BatchReader<'a, 'f> {
 
 impl BatchReader<'_, '_> {
     pub(super) fn damaged(&self, what: &str) -> ColumnFault {
-        let message = format!("{what}: the shard is damaged");
-        ColumnFault::Damaged(Malformed { offset: self.batch.offset, message })
+        damaged(self.batch.offset, what).into()
     }
 
     pub(super) fn buffer(&mut self, place: BufferPlace, number: usize) -> Result<BufferBytes, ColumnFault> {
@@ -228,11 +228,7 @@ impl BatchReader<'_, '_> {
             }
             (ArrowContent::Float { width }, CollectedCells::Floats(cells)) => {
                 let bytes = self.read(place, 1, rows * width as u64)?;
-                let numbers = bytes.chunks_exact(width).take(rows as usize).map(|bytes| match bytes {
-                    &[a, b] => half::f16::from_le_bytes([a, b]).to_f64(),
-                    &[a, b, c, d] => f64::from(f32::from_le_bytes([a, b, c, d])),
-                    bytes => f64::from_bits(little_endian(bytes)),
-                });
+                let numbers = bytes.chunks_exact(width).take(rows as usize).map(float);
                 cells.extend(numbers.enumerate().map(|(row, number)| there(row).then_some(number)));
             }
             (ArrowContent::Bytes { is_large, is_text }, CollectedCells::Bytes(cells)) => {
@@ -340,8 +336,4 @@ fn copy<T: Copy>(cells: &mut Vec<Option<T>>, values: &[Option<T>], place: Option
 
 fn bits(bytes: &[u8], count: usize) -> impl Iterator<Item = bool> + '_ {
     bytes.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1)).take(count)
-}
-
-pub(super) fn little_endian(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte))
 }

@@ -2,7 +2,7 @@
 //!
 //! The field numbers are those of Arrow's `format/Message.fbs` and `format/File.fbs`.
 
-use super::super::gather::{TableFile, TableLimits};
+use super::super::gather::{TableFile, TableLimits, damaged};
 use super::super::unpack::BlockCodec;
 use super::flat::{FlatTable, longs};
 use super::schema::ArrowSchema;
@@ -45,10 +45,6 @@ struct ArrowMessage {
     offset: u64,
     body: u64,
     end: u64,
-}
-
-fn damaged(offset: u64, what: &str) -> Malformed {
-    Malformed { offset, message: format!("{what}: the shard is damaged") }
 }
 
 pub(super) fn read(file: &mut TableFile<'_>, limits: &mut TableLimits) -> Result<ArrowMessages, Malformed> {

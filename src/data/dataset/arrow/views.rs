@@ -2,10 +2,10 @@
 //! up to 12 bytes is stored in the view itself. For a longer value, the view has its first four bytes, the index of a
 //! buffer, and the offset in that buffer.
 
-use super::super::gather::{ByteValue, ColumnFault};
+use super::super::gather::{ByteValue, ColumnFault, little_endian};
 use super::super::table::CellExtent;
 use super::super::unpack::LARGEST_BLOCK;
-use super::columns::{BatchReader, BufferBytes, little_endian};
+use super::columns::{BatchReader, BufferBytes};
 use super::schema::BufferPlace;
 
 /// The size of a view, and the largest size of a value that is stored in its view, in bytes.

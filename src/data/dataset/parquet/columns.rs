@@ -1,10 +1,10 @@
 //! The cells of a Parquet column: the values of its pages, and which cells have no value.
 
 use super::super::blocks::ShardBlocks;
-use super::super::gather::{CollectedCells, ColumnFault, TableFile, TableLimits};
+use super::super::gather::{CollectedCells, ColumnFault, TableFile, TableLimits, damaged, little_endian};
 use super::super::table::TableCells;
 use super::super::unpack::{BlockCodec, BlockSource, LARGEST_BLOCK};
-use super::encodings::{PackedNumbers, little_endian};
+use super::encodings::PackedNumbers;
 use super::footer::ColumnChunk;
 use super::pages::{ChunkPages, DataPage, PageKind};
 use super::schema::{LeafContent, SchemaLeaf};
@@ -305,8 +305,4 @@ fn spread<T>(cells: &mut Vec<Option<T>>, values: Vec<T>, present: Option<Vec<boo
             cells.extend(present.into_iter().map(|there| if there { values.next() } else { None }))
         }
     }
-}
-
-fn damaged(offset: u64, what: &str) -> Malformed {
-    Malformed { offset, message: format!("{what}: the shard is damaged") }
 }

@@ -59,17 +59,15 @@ pub fn table(source: &dyn ReadAt, kept: &[String]) -> Result<ShardTable, Malform
 
 /// Checks that each row group has a chunk of each column, with a cell per row.
 fn check_groups(footer: &ParquetFooter, leaves: &[SchemaLeaf]) -> Result<(), Malformed> {
-    let wrong = |message: String| Err(Malformed { offset: footer.at, message });
+    let wrong = |what: &str| Err(gather::damaged(footer.at, what));
     for group in &footer.groups {
         if group.chunks.len() != leaves.len() {
-            return wrong("a row group has other columns than the schema: the shard is damaged".to_owned());
+            return wrong("a row group has other columns than the schema");
         }
         for (chunk, leaf) in group.chunks.iter().zip(leaves) {
             let name = leaf.path.join(".");
             if chunk.physical != leaf.physical {
-                return wrong(format!(
-                    "column {name:?} is of another type than the schema says: the shard is damaged"
-                ));
+                return wrong(&format!("column {name:?} is of another type than the schema says"));
             }
             // Checksums cover pages only. A damaged schema can shift the values of a column, because pages of a
             // nullable column begin with definition levels. The statistics show this damage, if the writer stored
@@ -77,14 +75,10 @@ fn check_groups(footer: &ParquetFooter, leaves: &[SchemaLeaf]) -> Result<(), Mal
             let has_other_levels = chunk.levels.is_some_and(|levels| levels != leaf.present as usize + 1);
             let has_forbidden_nulls = leaf.present == 0 && chunk.nulls.is_some_and(|nulls| nulls > 0);
             if leaf.content.is_ok() && (has_other_levels || has_forbidden_nulls) {
-                return wrong(format!(
-                    "the statistics of column {name:?} contradict its schema: the shard is damaged"
-                ));
+                return wrong(&format!("the statistics of column {name:?} contradict its schema"));
             }
             if leaf.content.is_ok() && chunk.values != group.rows {
-                return wrong(format!(
-                    "column {name:?} does not have one value for each row: the shard is damaged"
-                ));
+                return wrong(&format!("column {name:?} does not have one value for each row"));
             }
         }
     }

@@ -1,10 +1,9 @@
 //! The values of a page in any encoding, without nulls.
 
-use super::super::gather::{ByteValue, ColumnFault, TableFile, TableLimits};
+use super::super::gather::{ByteValue, ColumnFault, TableFile, TableLimits, damaged, little_endian};
 use super::super::table::CellExtent;
-use super::encodings::{DAMAGED, PackedNumbers, little_endian};
+use super::encodings::{DAMAGED, PackedNumbers};
 use super::schema::LeafContent;
-use crate::source::Malformed;
 use std::ops::Range;
 
 #[derive(Debug)]
@@ -49,10 +48,7 @@ pub(super) struct ValueReader<'a> {
 
 impl ValueReader<'_> {
     fn damaged(&self, what: &str) -> ColumnFault {
-        ColumnFault::Damaged(Malformed {
-            offset: self.page,
-            message: format!("{what}: the shard is damaged"),
-        })
+        damaged(self.page, what).into()
     }
 
     pub(super) fn by_dictionary(
@@ -67,11 +63,7 @@ impl ValueReader<'_> {
         };
         let numbers = numbers.map_err(|what| self.damaged(what))?;
         let page = self.page;
-        let beyond = |()| {
-            let message =
-                "a page refers to a value that its dictionary does not have: the shard is damaged".to_owned();
-            ColumnFault::Damaged(Malformed { offset: page, message })
-        };
+        let beyond = |()| damaged(page, "a page refers to a value that its dictionary does not have");
         Ok(match dictionary {
             PageValues::Bools(_) => return Err(self.damaged("a column of booleans has a dictionary")),
             PageValues::Integers(values) => PageValues::Integers(pick(&numbers, values).map_err(beyond)?),
@@ -267,10 +259,8 @@ impl ValueReader<'_> {
         file: &mut TableFile<'_>,
     ) -> Result<Vec<ByteValue>, ColumnFault> {
         let mut values = Vec::new();
-        let beyond = |offset| {
-            let message = "a value extends beyond the end of its page: the shard is damaged".to_owned();
-            ColumnFault::Damaged(Malformed { offset, message })
-        };
+        let beyond =
+            |offset| ColumnFault::from(damaged(offset, "a value extends beyond the end of its page"));
         for _ in 0..self.count {
             if end.saturating_sub(offset) < 4 {
                 return Err(beyond(offset));
