@@ -245,15 +245,10 @@ fn record_text_storage(rows: &ShardRows, verbatim: &mut BTreeSet<String>, kept: 
 
 /// A value that all shards must agree on. If two shards differ, the error names the same two shards whatever the order
 /// of reading.
+#[derive(Default)]
 struct Consensus<T> {
     first: Option<(Vec<u8>, T)>,
     other: Option<(Vec<u8>, T)>,
-}
-
-impl<T> Default for Consensus<T> {
-    fn default() -> Self {
-        Self { first: None, other: None }
-    }
 }
 
 impl<T: PartialEq> Consensus<T> {

@@ -164,7 +164,7 @@ fn named_url(name: &[u8]) -> Option<&str> {
 fn above(text: &str) -> String {
     let (place, query) = text.split_at(text.find(['?', '#']).unwrap_or(text.len()));
     // In keys of object stores, `?` does not begin a query.
-    let (place, query) = if urls::is_of_http(text) { (place, query) } else { (text, "") };
+    let (place, query) = if crate::http::is_http(text.as_bytes()) { (place, query) } else { (text, "") };
     format!("{}{query}", &place[..place.rfind('/').map_or(place.len(), |slash| slash + 1)])
 }
 
