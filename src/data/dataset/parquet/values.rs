@@ -1,6 +1,6 @@
 //! The values of a page in any encoding, without nulls.
 
-use super::super::gather::{ByteValue, ColumnFault, TableFile, TableLimits, damaged, little_endian};
+use super::super::gather::{ByteValue, ColumnFault, TableShard, damaged, little_endian};
 use super::super::table::CellExtent;
 use super::encodings::{DAMAGED, PackedNumbers};
 use super::schema::LeafContent;
@@ -36,17 +36,17 @@ pub(super) fn is_by_dictionary(encoding: u64) -> bool {
     matches!(encoding, PLAIN_DICTIONARY | RLE_DICTIONARY)
 }
 
-pub(super) struct ValueReader<'a> {
+pub(super) struct ValueReader<'a, 'f> {
     pub(super) content: LeafContent,
     /// The number of values in the page, without nulls.
     pub(super) count: usize,
     pub(super) page: u64,
-    pub(super) limits: &'a mut TableLimits,
+    pub(super) shard: &'a mut TableShard<'f>,
     /// The number of bytes that follow the PLAIN values in the page.
     pub(super) left: u64,
 }
 
-impl ValueReader<'_> {
+impl ValueReader<'_, '_> {
     fn damaged(&self, what: &str) -> ColumnFault {
         damaged(self.page, what).into()
     }
@@ -72,23 +72,18 @@ impl ValueReader<'_> {
                 let mut picked = Vec::new();
                 for number in numbers {
                     let value = values.get(number as usize).ok_or(()).map_err(beyond)?;
-                    picked.push(value.duplicate(self.limits)?);
+                    picked.push(value.duplicate(&mut self.shard.limits)?);
                 }
                 PageValues::Bytes(picked)
             }
         })
     }
 
-    pub(super) fn read(
-        &mut self,
-        encoding: u64,
-        bytes: ValueBytes<'_>,
-        file: &mut TableFile<'_>,
-    ) -> Result<PageValues, ColumnFault> {
+    pub(super) fn read(&mut self, encoding: u64, bytes: ValueBytes<'_>) -> Result<PageValues, ColumnFault> {
         let (bytes, stored_at) = match bytes {
             ValueBytes::Loaded { bytes, stored_at } => (bytes, stored_at),
             ValueBytes::InFile { offset, end } => {
-                return self.locate_values(offset, end, file).map(PageValues::Bytes);
+                return self.locate_values(offset, end).map(PageValues::Bytes);
             }
         };
         let mut packed = PackedNumbers { rest: bytes };
@@ -179,7 +174,7 @@ impl ValueReader<'_> {
             (Some(stored_at), Ok(length)) => {
                 Ok(ByteValue::Stored(CellExtent { offset: stored_at + at as u64, length }))
             }
-            _ => ByteValue::text(bytes, self.limits),
+            _ => ByteValue::text(bytes, &mut self.shard.limits),
         }
     }
 
@@ -243,7 +238,7 @@ impl ValueReader<'_> {
                     };
                     text.truncate(prefix);
                     text.extend_from_slice(suffix);
-                    values.push(ByteValue::text(&text, self.limits)?);
+                    values.push(ByteValue::text(&text, &mut self.shard.limits)?);
                 }
             }
             _ => return Err(unknown(encoding)),
@@ -252,12 +247,7 @@ impl ValueReader<'_> {
     }
 
     /// Locates byte arrays in the shard. Each array is stored after its length. Only the lengths are read.
-    fn locate_values(
-        &mut self,
-        mut offset: u64,
-        end: u64,
-        file: &mut TableFile<'_>,
-    ) -> Result<Vec<ByteValue>, ColumnFault> {
+    fn locate_values(&mut self, mut offset: u64, end: u64) -> Result<Vec<ByteValue>, ColumnFault> {
         let mut values = Vec::new();
         let beyond =
             |offset| ColumnFault::from(damaged(offset, "a value extends beyond the end of its page"));
@@ -265,7 +255,7 @@ impl ValueReader<'_> {
             if end.saturating_sub(offset) < 4 {
                 return Err(beyond(offset));
             }
-            let length = little_endian(&file.read(offset, 4)?) as u32;
+            let length = little_endian(&self.shard.file.read(offset, 4)?) as u32;
             if u64::from(length) > end - offset - 4 {
                 return Err(beyond(offset));
             }
