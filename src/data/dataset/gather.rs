@@ -139,7 +139,7 @@ pub(super) struct TableShard<'a> {
 }
 
 impl<'a> TableShard<'a> {
-    /// Keeps all strings of the columns `kept`, because other shards do not store the strings of these columns verbatim.
+    /// Keeps all strings of the columns `kept`, because other shards do not store those strings verbatim.
     pub(super) fn of(source: &'a dyn ReadAt, kept: &[String]) -> Self {
         let size = source.size();
         let limits = TableLimits { kept_columns: kept.to_vec(), ..TableLimits::of(size) };

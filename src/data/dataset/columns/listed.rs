@@ -135,7 +135,7 @@ impl ListingTable {
 }
 
 impl Cell {
-    fn number(&self) -> Option<ColumnItem> {
+    pub(super) fn number(&self) -> Option<ColumnItem> {
         match self {
             Self::Bare(text) => ColumnItem::written(text.trim()),
             Self::Bool(truth) => Some(ColumnItem::Bool(*truth)),

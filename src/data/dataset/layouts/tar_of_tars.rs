@@ -91,7 +91,8 @@ pub fn tar_of_tars<S: ReadAt + ?Sized>(source: &S) -> Result<ShardContents, Malf
             continue;
         }
         let name = text(&member.name);
-        let class = last_part(&member.name).strip_suffix(ENDING).filter(|class| !class.is_empty());
+        let last = member.name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        let class = last.strip_suffix(ENDING).filter(|class| !class.is_empty());
         let Some(class) = class.map(text) else {
             let message = format!(
                 "{name:?} is next to tars, which are the classes of a tar of tars: a shard must contain either images \
@@ -192,10 +193,6 @@ fn findings(notes: Notes, images: &[InnerImage], classes: BTreeMap<String, u32>)
         classes: classes.into_keys().collect(),
         ..ShardFindings::default()
     }
-}
-
-fn last_part(name: &[u8]) -> &[u8] {
-    name.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
 }
 
 /// One member of the outer tar, as the file that the parser of the inner tar reads.
