@@ -154,7 +154,7 @@ impl Schedule {
     /// # Errors
     /// [`Error::Config`] unless `owners` has as many ranks as this schedule.
     pub fn by_locality(self, owners: Arc<SampleOwners>) -> Result<Self> {
-        let ranks = owners.node_of_rank().len();
+        let ranks = owners.node_of_rank.len();
         if ranks as u64 != u64::from(self.world_size) {
             let message = format!(
                 "is {}, but the peers have {ranks} ranks: with assignment=\"locality\", the loader's ranks must be \
@@ -250,7 +250,7 @@ impl Schedule {
         let owner_of: Vec<Option<usize>> = samples.iter().map(|&sample| owners.owner(sample)).collect();
         let bytes = owners.bytes(&samples);
         let sizes = vec![self.batch_size; self.world_size as usize];
-        let batches = Locality::new(owners.node_of_rank(), self.unit as usize).assign(
+        let batches = Locality::new(&owners.node_of_rank, self.unit as usize).assign(
             &owner_of,
             &sizes,
             bytes.as_deref(),

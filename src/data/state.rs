@@ -90,10 +90,8 @@ pub struct State {
     pub shuffle: bool,
     /// Digest of the blocks of neighbouring samples, in hexadecimal, if the epoch shuffles blocks; `None` if it
     /// shuffles single samples.
-    #[serde(default)]
     pub blocks: Option<String>,
     /// Number of ranks that the blocks are divided among.
-    #[serde(default)]
     pub shuffle_ranks: Option<u32>,
     /// What happens to the samples that do not fill the last global batch: the name of a [`LastBatch`].
     pub last_batch: String,
@@ -104,7 +102,6 @@ pub struct State {
     #[serde(default = "once")]
     pub repeats: u32,
     /// How images are mixed, in JSON; `None` without mixing and in states without this field.
-    #[serde(default)]
     pub mix: Option<String>,
     /// Number of failures so far in this epoch on the rank that saved the state. Only this field differs between ranks.
     /// Each rank that resumes from the state counts these failures towards its `max_errors`.

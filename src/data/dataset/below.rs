@@ -6,10 +6,37 @@ use super::ignored::ignored_entry;
 use super::kind::is_image_file;
 use super::layouts::Layout;
 use super::survey::below;
-use crate::source::{DatasetSource, EntryKind};
+use crate::source::{DatasetSource, Entry, EntryKind};
 use base::error::Result;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
+
+/// A dataset that is searched, what its samples are, and the flag that cancels the search.
+#[derive(Clone, Copy)]
+pub(super) struct DatasetSearch<'a> {
+    pub(super) source: &'a dyn DatasetSource,
+    pub(super) contents: Contents,
+    pub(super) cancel: &'a Cancel,
+}
+
+impl DatasetSearch<'_> {
+    /// Passes the entries of a directory to `show`, until `show` returns [`ControlFlow::Break`].
+    ///
+    /// # Errors
+    /// [`base::error::Error::Io`] if listing fails; [`base::error::Error::Dataset`] after cancellation; the errors of
+    /// `show`.
+    pub(super) fn entries(
+        self,
+        directory: &[u8],
+        mut show: impl FnMut(Entry<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        let root = self.source.path(&[]);
+        self.source.directory(directory)?.entries(&mut |entry| {
+            self.cancel.check(&root)?;
+            show(entry)
+        })
+    }
+}
 
 #[derive(Default)]
 pub(super) struct FirstFound {
@@ -51,13 +78,8 @@ pub(super) fn is_sample(name: &[u8], contents: Contents) -> bool {
 ///
 /// # Errors
 /// [`base::error::Error::Io`] for a directory that cannot be listed.
-pub(super) fn search_directories(
-    source: &dyn DatasetSource,
-    directories: &[Vec<u8>],
-    contents: Contents,
-    cancel: &Cancel,
-) -> Result<FirstFound> {
-    let root = source.path(&[]);
+pub(super) fn search_directories(search: DatasetSearch<'_>, directories: &[Vec<u8>]) -> Result<FirstFound> {
+    let DatasetSearch { source, contents, .. } = search;
     let mut found = FirstFound::default();
     let mut waiting: Vec<Vec<u8>> = directories.iter().rev().cloned().collect();
     // Never visit a directory twice: symbolic links can form cycles. A link can also point to the root, whose own files
@@ -68,8 +90,7 @@ pub(super) fn search_directories(
         if identity.is_some() && !seen.insert(identity) {
             continue;
         }
-        source.directory(&directory)?.entries(&mut |entry| {
-            cancel.check(&root)?;
+        search.entries(&directory, |entry| {
             match entry.kind {
                 _ if ignored_entry(entry, contents).is_some() => {}
                 EntryKind::Directory => waiting.push(below(&directory, entry.name)),

@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -29,6 +30,13 @@ pub struct FileRow {
     pub name_length: u32,
     /// The number of bytes of the file.
     pub length: u32,
+}
+
+impl FileRow {
+    pub(super) fn name_in<'n>(&self, names: &'n [u8]) -> &'n [u8] {
+        let start = self.name as usize;
+        names.get(start..start + self.name_length as usize).unwrap_or_default()
+    }
 }
 
 /// A sample in a shard.
@@ -107,11 +115,7 @@ pub struct ListedRows {
 
 impl ListedRows {
     pub(super) fn files(&self) -> impl Iterator<Item = (&[u8], u32)> {
-        self.files.iter().map(|file| {
-            let start = file.name as usize;
-            let name = self.names.get(start..start + file.name_length as usize);
-            (name.unwrap_or_default(), file.length)
-        })
+        self.files.iter().map(|file| (file.name_in(&self.names), file.length))
     }
 }
 
@@ -151,8 +155,9 @@ pub struct IndexBuilder {
     spilled: u64,
     groups: Vec<SpilledGroup>,
     header: IndexHeader,
-    cancel: Cancel,
-    inodes: bool,
+    pub(super) cancel: Cancel,
+    /// Whether the inodes of directories and shards are stored. Inodes are not stable on every file system.
+    pub(super) inodes: bool,
 }
 
 impl IndexBuilder {
@@ -173,15 +178,6 @@ impl IndexBuilder {
             cancel: Cancel::default(),
             inodes: true,
         })
-    }
-
-    pub(super) fn cancelled_by(self, cancel: &Cancel) -> Self {
-        Self { cancel: cancel.clone(), ..self }
-    }
-
-    /// Sets whether the inodes of directories and shards are stored. Inodes are not stable on every file system.
-    pub(super) fn with_inodes(self, inodes: bool) -> Self {
-        Self { inodes, ..self }
     }
 
     fn known(&self, found: Stamp) -> Stamp {
@@ -209,14 +205,7 @@ impl IndexBuilder {
             stamp: self.known(group.stamp),
             at: self.spilled,
             samples,
-            names: 0,
-            affixes: [0; 2],
-            keys: Vec::new(),
-            kinds: Vec::new(),
-            members: 0,
-            header_summaries: 0,
-            columns: Vec::new(),
-            blocks: Vec::new(),
+            ..SpilledGroup::default()
         };
         if let GroupRows::Shard(rows) = &group.rows {
             (spilled.keys, spilled.members) = (rows.keys.clone(), rows.members.len() as u64);
@@ -247,10 +236,7 @@ impl IndexBuilder {
         names: &[u8],
         files: &[FileRow],
     ) -> std::io::Result<()> {
-        let name = |file: &FileRow| {
-            let start = file.name as usize;
-            names.get(start..start + file.name_length as usize).unwrap_or_default()
-        };
+        let name = |file: &FileRow| file.name_in(names);
         let (prefix, suffix) = affixes(files.iter().map(name));
         let middle = |file| &name(file)[prefix.len()..name(file).len() - suffix.len()];
         group.path.extend(prefix);
@@ -338,6 +324,9 @@ impl IndexBuilder {
         let (kinds, columns) = (kinds(groups, &keys), columns(groups, &keys));
         let sharded = self.header.layout.is_sharded();
         let mut table = [SectionEntry::default(); Section::COUNT];
+        let copy_each = |out: &mut SectionWriter<'_>, part: fn(&SpilledGroup) -> Range<u64>| {
+            groups.iter().try_for_each(|group| out.copy(spill, part(group)))
+        };
         for section in Section::ALL {
             out.begin()?;
             match section {
@@ -356,20 +345,15 @@ impl IndexBuilder {
                         ends[GroupEnd::Paths as usize] += group.path.len() as u64;
                         ends[GroupEnd::Names as usize] += group.names;
                         ends.iter().try_for_each(|end| out.put(&end.to_le_bytes()))?;
-                        group
-                            .affixes
-                            .iter()
-                            .try_for_each(|&length| out.put(&(length as u32).to_le_bytes()))?;
+                        for length in group.affixes {
+                            out.put(&(length as u32).to_le_bytes())?;
+                        }
                     }
                 }
                 Section::Paths => groups.iter().try_for_each(|group| out.put(&group.path))?,
-                Section::Stamps => {
-                    for group in groups {
-                        out.put(&group.stamp.to_bytes())?;
-                    }
-                }
+                Section::Stamps => groups.iter().try_for_each(|group| out.put(&group.stamp.to_bytes()))?,
                 Section::Labels if self.header.layout == Layout::Manifest => {
-                    groups.iter().try_for_each(|group| out.copy(spill, group.listed_labels()))?;
+                    copy_each(&mut out, SpilledGroup::listed_labels)?;
                 }
                 Section::Labels if sharded => {
                     groups.iter().try_for_each(|group| out.copy_labels(spill, group, whole))?;
@@ -379,19 +363,11 @@ impl IndexBuilder {
                         out.put(&group.class.to_le_bytes().repeat(group.samples as usize))?;
                     }
                 }
-                Section::Lengths => {
-                    groups.iter().try_for_each(|group| out.copy(spill, group.lengths()))?;
-                }
-                Section::Places if sharded => {
-                    groups.iter().try_for_each(|group| out.copy(spill, group.offsets()))?;
-                }
-                Section::Places => {
-                    groups.iter().try_for_each(|group| out.copy(spill, group.name_ends()))?;
-                }
-                Section::Names => groups.iter().try_for_each(|group| out.copy(spill, group.names()))?,
-                Section::HeaderSummaries => {
-                    groups.iter().try_for_each(|group| out.copy(spill, group.header_summaries()))?;
-                }
+                Section::Lengths => copy_each(&mut out, SpilledGroup::lengths)?,
+                Section::Places if sharded => copy_each(&mut out, SpilledGroup::offsets)?,
+                Section::Places => copy_each(&mut out, SpilledGroup::name_ends)?,
+                Section::Names => copy_each(&mut out, SpilledGroup::names)?,
+                Section::HeaderSummaries => copy_each(&mut out, SpilledGroup::header_summaries)?,
                 Section::Blocks => {
                     for (number, group) in (0..).zip(groups) {
                         group.blocks.iter().try_for_each(|block| out.put(&block.to_bytes(number)))?;

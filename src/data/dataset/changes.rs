@@ -7,6 +7,7 @@
 //! read, by the size of the file, and also by the file's stamp if a cache has a copy. → `tests/data/changes.rs`
 
 use super::bad_shards::fingerprint_without;
+use super::below::DatasetSearch;
 use super::build::{GroupRows, IndexGroup, ShardRows};
 use super::cancel::Cancel;
 use super::layouts::{Layout, ShardLayout, ShardParser};
@@ -120,7 +121,7 @@ impl ChangedStamps {
             let names = stamp_of_root(index)?;
             let compared = compare_root(index, &mut seen.left_out, cancel);
             gone_are_told = index.layout().is_sharded() && matches!(compared, Ok(Some(_)));
-            seen.changes.extend(changed(index.base(), compared)?);
+            seen.changes.extend(changed(&index.base, compared)?);
             seen.root = names.map(|names| index.known(names.stamp)).filter(|_| seen.changes.is_empty());
         } else {
             seen.root = Some(index.root_stamp());
@@ -221,9 +222,8 @@ fn compare_root(
     left_out: &mut Vec<(Vec<u8>, SkippedByReason)>,
     cancel: &Cancel,
 ) -> Result<Option<Change>> {
-    let base = index.base();
-    let found = survey::survey(&*index.source, index.file.header().contents, index.split.as_deref(), cancel)?;
-    let change = |message: String| Ok(Some(Change { path: base.to_path_buf(), message }));
+    let found = survey::survey(index.search(cancel), index.split.as_deref())?;
+    let change = |message: String| Ok(Some(Change { path: index.base.clone(), message }));
     if found.layout != index.layout() {
         let (now, then) = (found.layout.title(), index.layout().title());
         return change(format!("holds {now}, but held {then} when it was indexed"));
@@ -266,22 +266,20 @@ impl GroupLook<'_> {
         if let Some(parser) = self.parser.get() {
             return Ok(&**parser);
         }
-        let notes = &self.index.notes;
-        let mut parser = layout_impl.parser(&*self.index.source, notes.every_stem)?;
-        parser.set_read_options(self.index.reading());
+        let parser = layout_impl.parser(&*self.index.source, &self.index.reading())?;
         Ok(&**self.parser.get_or_init(|| parser))
     }
 
     fn compare(&self, group: usize) -> Result<GroupSeen> {
         let &Self { index, below, cancel, .. } = self;
         let path = index.group_path(group);
-        let contents = index.file.header().contents;
         let full = index.directory_or_shard(group);
         let mut left_out = None;
         let (found, message) = if let Some(manifest) = index.source.manifest() {
             let threads = open::threads(&IndexOptions::default(), manifest, index.layout());
             let (reading, progress) = (index.reading(), IndexProgress::new(false));
-            let found = manifest::read(manifest, contents, &reading, threads, &progress, cancel)?;
+            let found =
+                manifest::read(manifest, index.file.header.contents, &reading, threads, &progress, cancel)?;
             (found.group.stamp, compare_manifest(index, group, &found))
         } else if let Some(layout_impl) = index.layout().shards() {
             let parser = self.parser(layout_impl)?;
@@ -319,7 +317,7 @@ impl GroupLook<'_> {
             };
             (stamp, compare_shard(index, group, &rows, odd))
         } else {
-            let (found, directories, notes) = folder::list_again(&*index.source, contents, path, cancel)?;
+            let (found, directories, notes) = folder::list_again(index.search(cancel), path)?;
             left_out = Some(notes.skipped);
             let directories: Vec<&[u8]> = directories.iter().map(Vec::as_slice).collect();
             let known = below.get(path).map(Vec::as_slice).unwrap_or_default();
@@ -377,10 +375,9 @@ fn compare_files(index: &DatasetPart, group: usize, found: &IndexGroup) -> Optio
     let GroupRows::Files { names, files, .. } = &found.rows else {
         return Some("is not a directory any more".to_owned());
     };
-    let name = |at: u32, length: u32| &names[at as usize..][..length as usize];
     let known: Vec<(Vec<u8>, u32)> = index.files_of(group).collect();
     let then: Vec<&[u8]> = known.iter().map(|(name, _)| name.as_slice()).collect();
-    let now: Vec<&[u8]> = files.iter().map(|file| name(file.name, file.name_length)).collect();
+    let now: Vec<&[u8]> = files.iter().map(|file| file.name_in(names)).collect();
     difference(&then, &now, "file").or_else(|| {
         let (file, (name, then)) = files.iter().zip(&known).find(|(file, (_, then))| file.length != *then)?;
         let name = String::from_utf8_lossy(name);
@@ -458,6 +455,10 @@ fn difference(then: &[&[u8]], now: &[&[u8]], kind: &str) -> Option<String> {
 }
 
 impl DatasetPart {
+    fn search<'a>(&'a self, cancel: &'a Cancel) -> DatasetSearch<'a> {
+        DatasetSearch { source: &*self.source, contents: self.file.header.contents, cancel }
+    }
+
     fn directory_or_shard(&self, group: usize) -> PathBuf {
         self.source.path(self.group_path(group))
     }

@@ -89,7 +89,7 @@ impl Classes {
         };
         let Some((first, odd)) = different(parts) else { return Ok(classes) };
         let counted = classes.are_counted_by_numbers(parts);
-        if first.file.header().contents == Contents::Files || unasked && !counted {
+        if first.file.header.contents == Contents::Files || unasked && !counted {
             let all_zero = |part: &DatasetPart| differing(vec![0; part.class_names().len().max(1)]);
             let maps = parts.iter().map(all_zero).collect();
             classes = Self { names: Vec::new(), count: 0, labeled: false, maps, listed: None };

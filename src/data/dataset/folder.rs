@@ -7,8 +7,8 @@
 //! and pipes with names of images, are skipped. Links to a parent directory are not followed. A class without images
 //! keeps its number, and is not an error (torchvision's `allow_empty=True`).
 
+use super::below::DatasetSearch;
 use super::build::{FileRow, GroupRows, IndexBuilder, IndexGroup};
-use super::cancel::Cancel;
 use super::ignored::ignored_entry;
 use super::kind::is_image_file;
 use super::left_out::SkipReason;
@@ -33,23 +33,21 @@ const NO_FILE: u32 = u32::MAX;
 /// Indexes the directories `classes` (sorted names) below the root. Without classes, indexes everything below the root
 /// as class 0.
 pub(super) fn index(
-    source: &dyn DatasetSource,
+    search: DatasetSearch<'_>,
     classes: &[Vec<u8>],
-    contents: Contents,
     builder: &mut IndexBuilder,
     threads: usize,
     progress: &IndexProgress,
-    cancel: &Cancel,
 ) -> Result<Notes> {
     let mut notes = Notes::default();
     let mut filled = vec![false; classes.len().max(1)];
-    let walk = FolderWalk::new(source, contents, cancel);
-    progress.expect(0, if contents == Contents::Images { "images" } else { "files" });
+    let walk = FolderWalk::new(search);
+    progress.expect(0, if search.contents == Contents::Images { "images" } else { "files" });
     if classes.is_empty() {
         walk.queue.push(WalkJob::List(ListedDirectory { class: 0, path: Vec::new(), above: None }));
     }
     for (class, name) in classes.iter().enumerate().rev() {
-        let above = above(source, name)?;
+        let above = above(search.source, name)?;
         walk.queue.push(WalkJob::List(ListedDirectory { class: class as u32, path: name.clone(), above }));
     }
     collect(
@@ -81,14 +79,12 @@ pub(super) fn index(
 /// Lists one directory again, as [`index`] does. Returns the files, the sorted names of the subdirectories, and what
 /// was skipped. The class in the result has no meaning.
 pub(super) fn list_again(
-    source: &dyn DatasetSource,
-    contents: Contents,
+    search: DatasetSearch<'_>,
     path: &[u8],
-    cancel: &Cancel,
 ) -> Result<(IndexGroup, Vec<Vec<u8>>, Notes)> {
-    let walk = FolderWalk::new(source, contents, cancel);
+    let walk = FolderWalk::new(search);
     let listing =
-        walk.list(ListedDirectory { class: 0, path: path.to_vec(), above: above(source, path)? })?;
+        walk.list(ListedDirectory { class: 0, path: path.to_vec(), above: above(search.source, path)? })?;
     walk.measure(&listing, 0..listing.files.len())?;
     let mut directories: Vec<Vec<u8>> = std::mem::take(&mut walk.queue.state().jobs)
         .into_iter()
@@ -153,16 +149,14 @@ enum WalkJob {
 }
 
 struct FolderWalk<'a> {
-    source: &'a dyn DatasetSource,
+    search: DatasetSearch<'a>,
     root: PathBuf,
-    contents: Contents,
-    cancel: &'a Cancel,
     queue: JobQueue,
 }
 
 impl<'a> FolderWalk<'a> {
-    fn new(source: &'a dyn DatasetSource, contents: Contents, cancel: &'a Cancel) -> Self {
-        Self { source, root: source.path(&[]), contents, cancel, queue: JobQueue::new() }
+    fn new(search: DatasetSearch<'a>) -> Self {
+        Self { search, root: search.source.path(&[]), queue: JobQueue::new() }
     }
 
     fn run(&self, job: WalkJob) -> Result<Option<(IndexGroup, Notes)>> {
@@ -170,7 +164,7 @@ impl<'a> FolderWalk<'a> {
             WalkJob::List(place) => {
                 let listing = self.list(place)?;
                 let count = listing.files.len();
-                let portion = if self.source.is_remote() { REMOTE_PORTION } else { PORTION };
+                let portion = if self.search.source.is_remote() { REMOTE_PORTION } else { PORTION };
                 if count <= 2 * portion {
                     self.measure(&listing, 0..count)?;
                     return Ok(Some(listing.finish()));
@@ -190,7 +184,7 @@ impl<'a> FolderWalk<'a> {
     }
 
     fn list(&self, ListedDirectory { class, path, above }: ListedDirectory) -> Result<Listing> {
-        let directory = self.source.directory(&path)?;
+        let directory = self.search.source.directory(&path)?;
         let identity = directory.identity()?;
         let mut listing =
             Listing { class, path, directory, notes: Notes::default(), names: Vec::new(), files: Vec::new() };
@@ -203,9 +197,9 @@ impl<'a> FolderWalk<'a> {
         let above = identity.map(|identity| Arc::new(Ancestors { identity, next: above }));
         let Listing { path, directory, notes, names, files, .. } = &mut listing;
         directory.entries(&mut |entry| {
-            self.cancel.check(&self.root)?;
+            self.search.cancel.check(&self.root)?;
             let name = entry.name;
-            if let Some(why) = ignored_entry(entry, self.contents) {
+            if let Some(why) = ignored_entry(entry, self.search.contents) {
                 notes.skip(why, || display(path, name));
                 return Ok(ControlFlow::Continue(()));
             }
@@ -216,15 +210,15 @@ impl<'a> FolderWalk<'a> {
                     let path = below(path, name);
                     self.queue.push(WalkJob::List(ListedDirectory { class, path, above: above.clone() }));
                 }
-                _ if self.contents == Contents::Files && survey::is_tfrecord(name) => {
+                _ if self.search.contents == Contents::Files && survey::is_tfrecord(name) => {
                     let message = "is a TFRecord shard among other files or in a subdirectory: open each directory of \
                                    shards as a dataset of its own; several datasets can be given as a list";
-                    return Err(Error::dataset(self.source.path(&below(path, name)), message));
+                    return Err(Error::dataset(self.search.source.path(&below(path, name)), message));
                 }
-                _ if self.contents == Contents::Files || is_image_file(name) => {
+                _ if self.search.contents == Contents::Files || is_image_file(name) => {
                     let at = u32::try_from(names.len()).map_err(|_| {
                         let message = "holds more than 4 GiB of file names: split the directory";
-                        Error::dataset(self.source.path(path), message)
+                        Error::dataset(self.search.source.path(path), message)
                     })?;
                     names.extend(name);
                     let size = entry.size.and_then(|size| u32::try_from(size).ok()).unwrap_or(NO_FILE);
@@ -240,7 +234,7 @@ impl<'a> FolderWalk<'a> {
 
     fn measure(&self, listing: &Listing, portion: std::ops::Range<usize>) -> Result<()> {
         for file in &listing.files[portion] {
-            self.cancel.check(&self.root)?;
+            self.search.cancel.check(&self.root)?;
             if file.size.load(Ordering::Relaxed) != NO_FILE {
                 continue;
             }
@@ -248,7 +242,7 @@ impl<'a> FolderWalk<'a> {
             let Some(bytes) = listing.directory.size(name)? else { continue };
             let size = u32::try_from(bytes).ok().filter(|&size| size != NO_FILE).ok_or_else(|| {
                 let message = format!("has {bytes} bytes: files of 4 GiB or more cannot be loaded");
-                Error::dataset(self.source.path(&below(&listing.path, name)), message)
+                Error::dataset(self.search.source.path(&below(&listing.path, name)), message)
             })?;
             file.size.store(size, Ordering::Relaxed);
         }

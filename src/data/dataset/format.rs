@@ -244,12 +244,12 @@ pub(super) enum LoadMembers {
 }
 
 pub(super) struct IndexFile {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     bytes: Vec<u8>,
-    header: IndexHeader,
+    pub(super) header: IndexHeader,
     table: [SectionEntry; Section::COUNT],
-    members: bool,
-    size: u64,
+    pub(super) has_members: bool,
+    pub(super) size: u64,
 }
 
 impl IndexFile {
@@ -279,7 +279,7 @@ impl IndexFile {
         }
         let header = IndexHeader::decode(facts)
             .ok_or_else(|| damaged("it was built by the rules of another version"))?;
-        let members = match members_to_load {
+        let has_members = match members_to_load {
             LoadMembers::Nothing => false,
             LoadMembers::TablesOnly => header.layout.is_table() || header.layout == Layout::Packed,
             LoadMembers::All => true,
@@ -298,12 +298,12 @@ impl IndexFile {
         if end > size {
             return Err(damaged("it is truncated"));
         }
-        if !members {
+        if !has_members {
             end = clear_member_sections(&mut table);
         }
         let mut bytes = vec![0; end as usize];
         bytes[..HEADER].copy_from_slice(&head);
-        let mut index = Self { path: path.to_path_buf(), bytes, header, table, members, size };
+        let mut index = Self { path: path.to_path_buf(), bytes, header, table, has_members, size };
         index.read_sections(&file)?;
         index.check_lengths().ok_or_else(|| damaged("its sections contradict its header"))?;
         index.check_groups().ok_or_else(|| damaged("its table of directories or shards is damaged"))?;
@@ -354,7 +354,7 @@ impl IndexFile {
             if self.header.layout == Layout::Packed { samples } else { 0 },
             size_of::<RawHeaderSummary>() as u64,
         )?;
-        if self.members {
+        if self.has_members {
             let keys: Vec<String> = serde_json::from_slice(self.section(Section::Keys)).ok()?;
             let with_members = if keys.is_empty() { 0 } else { samples };
             rows(Section::MemberEnds, with_members, 8)?;
@@ -390,28 +390,12 @@ impl IndexFile {
         (last == limits).then_some(())
     }
 
-    pub(super) fn header(&self) -> &IndexHeader {
-        &self.header
-    }
-
-    pub(super) fn has_members(&self) -> bool {
-        self.members
-    }
-
     /// Drops the sections of members. Call this after the requested members were selected.
     pub(super) fn drop_members(&mut self) {
         let end = clear_member_sections(&mut self.table);
         self.bytes.truncate(end as usize);
         self.bytes.shrink_to_fit();
-        self.members = false;
-    }
-
-    pub(super) fn size(&self) -> u64 {
-        self.size
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
+        self.has_members = false;
     }
 
     pub(super) fn section(&self, section: Section) -> &[u8] {
@@ -456,7 +440,7 @@ impl IndexFile {
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
-        debug_assert!(self.members, "a file is written whole");
+        debug_assert!(self.has_members, "a file is written whole");
         &self.bytes
     }
 }

@@ -36,6 +36,23 @@ impl From<Malformed> for ColumnFault {
     }
 }
 
+pub(super) fn damaged(offset: u64, what: &str) -> Malformed {
+    Malformed { offset, message: format!("{what}: the shard is damaged") }
+}
+
+pub(super) fn little_endian(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte))
+}
+
+/// Returns a float of two, four or eight bytes.
+pub(super) fn float(bytes: &[u8]) -> f64 {
+    match bytes {
+        [a, b] => half::f16::from_le_bytes([*a, *b]).to_f64(),
+        [a, b, c, d] => f64::from(f32::from_le_bytes([*a, *b, *c, *d])),
+        _ => f64::from_bits(little_endian(bytes)),
+    }
+}
+
 impl ColumnFault {
     fn cells(self) -> Result<TableCells, Malformed> {
         match self {
@@ -67,11 +84,6 @@ impl TableLimits {
             kept_columns: Vec::new(),
             keeps_all_texts: false,
         }
-    }
-
-    /// Keeps all strings of these columns, because other shards do not store the strings of these columns verbatim.
-    pub(super) fn with_kept_texts(self, columns: &[String]) -> Self {
-        Self { kept_columns: columns.to_vec(), ..self }
     }
 
     pub(super) fn begin_column(&mut self, path: &[String]) {
@@ -119,6 +131,22 @@ impl TableLimits {
     }
 }
 
+/// A shard that is read, what remains of its limits, and the compressed blocks that were found in it.
+pub(super) struct TableShard<'a> {
+    pub(super) file: TableFile<'a>,
+    pub(super) limits: TableLimits,
+    pub(super) blocks: ShardBlocks,
+}
+
+impl<'a> TableShard<'a> {
+    /// Keeps all strings of the columns `kept`, because other shards do not store those strings verbatim.
+    pub(super) fn of(source: &'a dyn ReadAt, kept: &[String]) -> Self {
+        let size = source.size();
+        let limits = TableLimits { kept_columns: kept.to_vec(), ..TableLimits::of(size) };
+        Self { file: Window::new(source), limits, blocks: ShardBlocks::of(size) }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(super) enum ByteValue {
     Stored(CellExtent),
@@ -150,17 +178,12 @@ pub(super) enum CollectedCells {
 }
 
 impl CollectedCells {
-    pub(super) fn finish(
-        self,
-        is_text: bool,
-        file: &mut TableFile<'_>,
-        limits: &mut TableLimits,
-    ) -> Result<TableCells, ColumnFault> {
+    pub(super) fn finish(self, is_text: bool, shard: &mut TableShard<'_>) -> Result<TableCells, ColumnFault> {
         match self {
             Self::Bools(cells) => Ok(TableCells::Bools(cells)),
             Self::Integers(cells) => Ok(TableCells::Integers(cells)),
             Self::Floats(cells) => Ok(TableCells::Floats(cells)),
-            Self::Bytes(cells) if is_text => text_cells(cells, file, limits),
+            Self::Bytes(cells) if is_text => text_cells(cells, shard),
             Self::Bytes(cells) => byte_cells(cells),
         }
     }
@@ -180,11 +203,7 @@ fn byte_cells(values: Vec<Option<ByteValue>>) -> Result<TableCells, ColumnFault>
 
 /// The cells of a column of strings. Strings stay in the shard if they are long on average, are all stored verbatim,
 /// and need not be kept in the index. Otherwise they are read now.
-fn text_cells(
-    values: Vec<Option<ByteValue>>,
-    file: &mut TableFile<'_>,
-    limits: &mut TableLimits,
-) -> Result<TableCells, ColumnFault> {
+fn text_cells(values: Vec<Option<ByteValue>>, shard: &mut TableShard<'_>) -> Result<TableCells, ColumnFault> {
     let (mut total, mut count, mut all_lie) = (0, 0, true);
     for value in values.iter().flatten() {
         match value {
@@ -193,14 +212,14 @@ fn text_cells(
         }
         count += 1;
     }
-    if all_lie && total > SHORT_TEXT_BYTES * count && !limits.keeps_all_texts {
+    if all_lie && total > SHORT_TEXT_BYTES * count && !shard.limits.keeps_all_texts {
         return byte_cells(values);
     }
     let mut text = |value| match value {
         ByteValue::Text(text) => Ok(text),
         ByteValue::Stored(CellExtent { offset, length }) => {
-            limits.take_text(u64::from(length))?;
-            let bytes = file.read(offset, u64::from(length))?;
+            shard.limits.take_text(u64::from(length))?;
+            let bytes = shard.file.read(offset, u64::from(length))?;
             let text = String::from_utf8(bytes)
                 .map_err(|_| ColumnFault::Refused(format!("the text at byte {offset} is not UTF-8")))?;
             Ok(text.into())
@@ -214,13 +233,11 @@ fn text_cells(
 /// column of the bytes gets the name of the struct. A column of bytes without any value or known kind is dropped,
 /// because the values in another shard determine the kind.
 pub(super) fn column(
-    path: &[String],
-    in_bytes_and_path: bool,
+    (path, in_bytes_and_path): (&[String], bool),
     kind: FieldKind,
     cells: Result<TableCells, ColumnFault>,
     features: &DeclaredFeatures,
-    file: &mut TableFile<'_>,
-    blocks: &mut ShardBlocks,
+    shard: &mut TableShard<'_>,
 ) -> Result<Option<TableColumn>, Malformed> {
     let cells = cells.or_else(ColumnFault::cells)?;
     let (path, is_picture) = match path.split_last() {
@@ -232,7 +249,7 @@ pub(super) fn column(
         (FieldKind::Bytes, Some(Feature::Image)) => FieldKind::Image,
         (FieldKind::Bytes, None) if is_picture => FieldKind::Image,
         (FieldKind::Bytes, None | Some(Feature::Value)) => match &cells {
-            TableCells::Extents(extents) => match kinds(extents, file, blocks)? {
+            TableCells::Extents(extents) => match kinds(extents, shard)? {
                 kinds if kinds.is_unknown() => return Ok(None),
                 kinds => kinds.kind_of_bytes(),
             },
@@ -272,19 +289,15 @@ pub(super) fn by_different_names(columns: Vec<TableColumn>) -> Vec<TableColumn> 
 
 /// Examines the first bytes of some values that are spread over the column. Examines only a few values, because each
 /// can need a separate read.
-fn kinds(
-    extents: &[Option<CellExtent>],
-    file: &mut TableFile<'_>,
-    blocks: &mut ShardBlocks,
-) -> Result<ValueKinds, Malformed> {
+fn kinds(extents: &[Option<CellExtent>], shard: &mut TableShard<'_>) -> Result<ValueKinds, Malformed> {
     let mut kinds = ValueKinds::default();
     let values: Vec<CellExtent> =
         extents.iter().flatten().filter(|value| value.length > 0).copied().collect();
     for value in values.iter().step_by(values.len().div_ceil(SAMPLED_VALUES).max(1)) {
         let range = value.offset..value.offset + u64::from(value.length);
-        match blocks.head(file, range, HEAD as usize)? {
+        match shard.blocks.head(&mut shard.file, range, HEAD as usize)? {
             Some(head) => kinds.look_at(&head, u64::from(value.length)),
-            None => kinds.look(file, *value)?,
+            None => kinds.look(&mut shard.file, *value)?,
         }
     }
     Ok(kinds)

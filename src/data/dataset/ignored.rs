@@ -74,16 +74,10 @@ pub fn is_ignored(name: &[u8]) -> bool {
     ignored(name).is_some()
 }
 
-/// Why a file with this name is skipped: for the reasons of [`ignored`], or as a shard that is a backup or unfinished.
-fn ignored_file(name: &[u8], contents: Contents) -> Option<SkipReason> {
-    is_unfinished_shard(name, contents).then_some(SkipReason::UnfinishedShard).or_else(|| ignored(name))
-}
-
+/// Why an entry is skipped: for the reasons of [`ignored`], or as a shard that is a backup or unfinished.
 pub(super) fn ignored_entry(entry: Entry<'_>, contents: Contents) -> Option<SkipReason> {
-    match entry.kind {
-        EntryKind::Directory => ignored(entry.name),
-        _ => ignored_file(entry.name, contents),
-    }
+    let is_unfinished = entry.kind != EntryKind::Directory && is_unfinished_shard(entry.name, contents);
+    is_unfinished.then_some(SkipReason::UnfinishedShard).or_else(|| ignored(entry.name))
 }
 
 /// Why a member of an archive is skipped: by its own name, or by the name of one of its directories.

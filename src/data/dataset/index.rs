@@ -192,7 +192,7 @@ impl DatasetIndex {
 
     /// What the samples are: images, or files of any kind.
     pub fn contents(&self) -> Contents {
-        self.parts.first().map_or(Contents::Images, |placed| placed.part.file.header().contents)
+        self.parts.first().map_or(Contents::Images, |placed| placed.part.file.header.contents)
     }
 
     /// The number of samples.
@@ -303,8 +303,8 @@ impl DatasetIndex {
 
     /// The key of a sample in a tar shard, for messages; `None` if finding it needs a search.
     pub fn key_in_tar(&self, sample: u64) -> Option<Box<str>> {
-        let placed = self.live.is_none().then(|| self.dataset_of_sample(sample).1)?;
-        placed.part.key_in_tar(sample - placed.sample)
+        let (part, sample) = self.own_sample(sample)?;
+        part.key_in_tar(sample)
     }
 
     /// Whether each sample has a name: samples are single files, or were single files before packing.
@@ -429,6 +429,18 @@ impl DatasetIndex {
     /// The facts about each dataset that `foreload index` shows.
     pub fn summaries(&self) -> impl ExactSizeIterator<Item = IndexSummary> {
         self.parts.iter().map(|placed| placed.part.summary())
+    }
+
+    /// Returns the dataset of a sample, and the sample's number in it; `None` in a stream.
+    fn own_sample(&self, sample: u64) -> Option<(&DatasetPart, u64)> {
+        let placed = self.live.is_none().then(|| self.dataset_of_sample(sample).1)?;
+        Some((&placed.part, sample - placed.sample))
+    }
+
+    /// Returns the dataset of a file, and the file's number in it; `None` in a stream.
+    fn own_file(&self, file: FileId) -> Option<(&DatasetPart, FileId)> {
+        let (placed, file) = self.live.is_none().then(|| self.dataset_of_file(file))?;
+        Some((&placed.part, file))
     }
 
     fn dataset_of_sample(&self, sample: u64) -> (usize, &OffsetDataset) {

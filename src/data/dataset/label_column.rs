@@ -113,7 +113,10 @@ fn of_column<'a, S: ReadAt + ?Sized>(
             let mut names = ClassNames::default();
             let mut number = |text: &str| (text.len() <= LONGEST_NAME).then(|| i64::from(names.number(text)));
             let there = cells.iter().map(|cell| cell.as_deref().filter(|text| !text.is_empty()));
-            match there.map(|text| text.map(&mut number)).map(whole_or_missing).collect() {
+            // A text that is too long ends the collection.
+            let cell =
+                |text: Option<&str>| text.map(&mut number).map_or(Some(None), |number| number.map(Some));
+            match there.map(cell).collect() {
                 Some(numbers) => Ok(labels(Cow::Owned(numbers), names.into_found(), true)),
                 None => Err(TOO_LONG),
             }
@@ -142,8 +145,3 @@ fn of_column<'a, S: ReadAt + ?Sized>(
 }
 
 const TOO_LONG: &str = "has texts of more than 1024 bytes, which cannot be class names";
-
-/// The integer of a cell, or `Some(None)` for an empty cell. `None` if the value of the cell is not an integer.
-fn whole_or_missing(cell: Option<Option<i64>>) -> Option<Option<i64>> {
-    cell.map_or(Some(None), |number| number.map(Some))
-}

@@ -44,14 +44,10 @@ pub(super) fn reduced(label: ReadLabel, names: &mut ClassNames) -> Label {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LabelMembers<'a> {
     /// The key of a member, or of a value in `.json` members, that the user named.
-    asked: Option<&'a str>,
+    pub(super) asked: Option<&'a str>,
 }
 
 impl<'a> LabelMembers<'a> {
-    pub(super) fn new(asked: Option<&'a str>) -> Self {
-        Self { asked }
-    }
-
     /// The key of the members that contain nothing but the label. They have priority over `.json` members, wherever in
     /// the shard they are stored.
     pub(super) fn whole(self) -> &'a str {

@@ -71,61 +71,42 @@ impl SkipReason {
         ending_among(OTHER_IMAGES, name)
     }
 
-    pub(super) fn text(self) -> Cow<'static, str> {
-        Cow::Borrowed(match self {
-            Self::FileNextToRecords => "files beside TFRecord shards",
-            Self::BrokenLink => "broken links and special files",
-            Self::CompressedTar => "compressed tars beside class directories",
-            Self::DirectoryWithoutImages => "directories without images beside shards",
-            Self::FileInRoot => "files in the root",
-            Self::Hidden => "hidden files",
-            Self::ImageInRoot => "images in the root itself, apart from the samples",
-            Self::LargeMember => "members of 4 GiB and more",
-            Self::LinkToParent => "links to a directory above",
-            Self::MemberFarAway => "members more than 1 TiB from their image",
-            Self::MemberWithoutStem => "members without stem or suffix",
-            Self::Metadata => "tables beside the images",
-            Self::NoImage => "files that are no images",
-            Self::NoPlainMember => "links, devices and sparse files in shards",
+    /// Returns what is lost with the skipped entries, and the words for them.
+    pub(super) fn facts(self) -> (SkipCost, Cow<'static, str>) {
+        use SkipCost::{Beside, Label, Nothing, Sample};
+        let (loss, words) = match self {
+            Self::FileNextToRecords => (Nothing, "files beside TFRecord shards"),
+            Self::BrokenLink => (Sample, "broken links and special files"),
+            Self::CompressedTar => (Sample, "compressed tars beside class directories"),
+            Self::DirectoryWithoutImages => (Beside, "directories without images beside shards"),
+            Self::FileInRoot => (Beside, "files in the root"),
+            Self::Hidden => (Nothing, "hidden files"),
+            Self::ImageInRoot => (Sample, "images in the root itself, apart from the samples"),
+            Self::LargeMember => (Sample, "members of 4 GiB and more"),
+            Self::LinkToParent => (Sample, "links to a directory above"),
+            Self::MemberFarAway => (Sample, "members more than 1 TiB from their image"),
+            Self::MemberWithoutStem => (Sample, "members without stem or suffix"),
+            Self::Metadata => (Label, "tables beside the images"),
+            Self::NoImage => (Beside, "files that are no images"),
+            Self::NoPlainMember => (Sample, "links, devices and sparse files in shards"),
             Self::OtherImage(ending) => {
-                return format!("{ending} images, which no decoder here reads").into();
+                return (Sample, format!("{ending} images, which no decoder here reads").into());
             }
-            Self::SplitAtFirstDot => {
-                "samples without an image, as names are cut at the first dot (0.left.jpg is left.jpg of sample 0)"
+            Self::SplitAtFirstDot => (
+                Sample,
+                "samples without an image, as names are cut at the first dot (0.left.jpg is left.jpg of sample 0)",
+            ),
+            Self::SampleWithoutImage => (Sample, "samples without an image"),
+            Self::ShardInClass => (Sample, "shards in directories of images"),
+            Self::ShardInRoot => (Sample, "shards in the root itself, apart from the samples"),
+            Self::ShardWithoutImages => (Beside, "shards without images beside class directories"),
+            Self::System => (Nothing, "files and directories of the system"),
+            Self::UnfinishedShard => (Sample, "backups of shards and unfinished ones, by their names"),
+            Self::UnusableLabel => (Label, "labels that are no class numbers"),
+            Self::UpperCaseShard => {
+                (Sample, "shards with endings in upper case, which are not read: rename them")
             }
-            Self::SampleWithoutImage => "samples without an image",
-            Self::ShardInClass => "shards in directories of images",
-            Self::ShardInRoot => "shards in the root itself, apart from the samples",
-            Self::ShardWithoutImages => "shards without images beside class directories",
-            Self::System => "files and directories of the system",
-            Self::UnfinishedShard => "backups of shards and unfinished ones, by their names",
-            Self::UnusableLabel => "labels that are no class numbers",
-            Self::UpperCaseShard => "shards with endings in upper case, which are not read: rename them",
-        })
-    }
-
-    pub(super) fn loss(self) -> SkipCost {
-        match self {
-            Self::FileNextToRecords | Self::Hidden | Self::System => SkipCost::Nothing,
-            Self::DirectoryWithoutImages | Self::FileInRoot | Self::NoImage | Self::ShardWithoutImages => {
-                SkipCost::Beside
-            }
-            Self::Metadata | Self::UnusableLabel => SkipCost::Label,
-            Self::BrokenLink
-            | Self::CompressedTar
-            | Self::ImageInRoot
-            | Self::LargeMember
-            | Self::LinkToParent
-            | Self::MemberFarAway
-            | Self::MemberWithoutStem
-            | Self::NoPlainMember
-            | Self::OtherImage(_)
-            | Self::SplitAtFirstDot
-            | Self::SampleWithoutImage
-            | Self::ShardInClass
-            | Self::ShardInRoot
-            | Self::UnfinishedShard
-            | Self::UpperCaseShard => SkipCost::Sample,
-        }
+        };
+        (loss, Cow::Borrowed(words))
     }
 }

@@ -95,6 +95,7 @@ mod unpacked;
 mod value_kinds;
 mod whole_file;
 
+pub use crate::source::RequestCounts as IndexRequests;
 pub use crate::source::{COARSE_TICK, is_url, shown as shown_root, without_secrets};
 pub use crate::source::{FileVersion, Stamp, TICK};
 pub use crate::source::{ReadAt, SizedFile};
@@ -117,7 +118,7 @@ pub use selected_members::{IMAGE, choices};
 pub use splits::is_for_evaluation;
 pub use summary::TableField;
 pub use summary::{IndexOrigin, IndexSummary};
-pub use summary::{IndexRequests, Notes, SampleBytes, Skipped};
+pub use summary::{Notes, SampleBytes, Skipped};
 pub use unpacked::{BlockCache, BlockObserver, MAX_CACHED_BYTES, UnpackStats};
 
 /// Digest of what defines the dataset: layout, relative paths, extents and labels. The digest includes no times, so a

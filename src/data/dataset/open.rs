@@ -3,6 +3,7 @@
 //! and publishes it, while the other processes wait.
 
 use super::bad_shards::{self, UnreadShards, fingerprint_without};
+use super::below::DatasetSearch;
 use super::build::{IndexBuilder, IndexFacts};
 use super::cancel::{Cancel, OpeningWatch};
 use super::changes::{Change, ChangedStamps};
@@ -46,8 +47,9 @@ fn opened(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<Datase
     let start = Instant::now();
     let source = source::at(root)?;
     let _watch = OpeningWatch::new(&*source, root, cancel, options);
+    let search = DatasetSearch { source: &*source, contents: options.contents, cancel };
     if let Some(split) = &options.split
-        && let Some(directory) = split_directories::chosen(&*source, split, options.contents, cancel)?
+        && let Some(directory) = split_directories::chosen(search, split)?
     {
         // Open the directory of the split as a separate dataset, so that a user who opens this directory by its path
         // uses the same index.
@@ -175,7 +177,7 @@ impl IndexOpening<'_> {
             index.file.accept(seen.root.unwrap_or(index.root_stamp()), &seen.same);
             if may_write {
                 // Best effort: if this fails, the next start compares again.
-                let _ = publish::publish(index.file.path(), |mut file| file.write_all(index.file.bytes()));
+                let _ = publish::publish(&index.file.path, |mut file| file.write_all(index.file.bytes()));
             }
             return Ok(Revalidated::Index(Box::new(index)));
         };
@@ -185,7 +187,7 @@ impl IndexOpening<'_> {
             Changed::Warn => {}
         }
         index.file.accept(seen.root.unwrap_or(index.root_stamp()), &seen.same);
-        index.record_changed_shards(seen.different);
+        index.changed_shards.extend(seen.different);
         let then = "the old index stays in use; samples that are missing or do not match it cause an error when \
                     they are read";
         self.notify(change, then);
@@ -223,7 +225,7 @@ impl IndexOpening<'_> {
                 if moved.is_empty() {
                     return Ok(FoundIndex::Same(index));
                 }
-                if index.file.has_members() {
+                if index.file.has_members {
                     return Ok(FoundIndex::Stale(index, moved));
                 }
                 // Load all members, because changed shards are compared with all their members.
@@ -255,7 +257,7 @@ impl IndexOpening<'_> {
         index.label_asked.clone_from(&self.options.label);
         index.bad_shards = self.options.bad_shards;
         let same_root = index.file.section(Section::Root) == self.canonical.as_os_str().as_bytes();
-        if !same_root || index.file.header().contents != self.options.contents {
+        if !same_root || index.file.header.contents != self.options.contents {
             return Err(Error::dataset(file, "is the index of another dataset"));
         }
         Ok(index)
@@ -273,7 +275,8 @@ impl IndexOpening<'_> {
             let names = || stamp_of_names(source, shards.clone(), described, *inodes)?.ok_or_else(gone);
             Stamp::stable(COARSE_TICK, || names().map(|names| names.stamp))
         };
-        let survey = || survey::survey(source, options.contents, options.split.as_deref(), cancel);
+        let search = DatasetSearch { source, contents: options.contents, cancel };
+        let survey = || survey::survey(search, options.split.as_deref());
         let (mut stamp, mut found) = (look(&[], &[])?, survey()?);
         let described = found.layout.shards().map(ShardLayout::description_files).unwrap_or_default();
         if !described.is_empty() {
@@ -287,7 +290,9 @@ impl IndexOpening<'_> {
         }
         let threads = threads(options, source, layout);
         let new = || -> Result<IndexBuilder> {
-            Ok(IndexBuilder::new(file, layout, options.contents)?.cancelled_by(cancel).with_inodes(*inodes))
+            let mut builder = IndexBuilder::new(file, layout, options.contents)?;
+            (builder.cancel, builder.inodes) = ((*cancel).clone(), *inodes);
+            Ok(builder)
         };
         let mut builder = new()?;
         // For a loader of images, shards without images have no samples. A loader of other members uses these shards,
@@ -302,14 +307,15 @@ impl IndexOpening<'_> {
         if every_stem {
             empty_message = "the shards hold no sample".to_owned();
         }
-        let reading = ShardReadOptions { label: options.label.clone(), ..ShardReadOptions::default() };
+        let label = options.label.clone();
+        let reading = ShardReadOptions { every_stem, label, ..ShardReadOptions::default() };
         let (mut labels, mut unread) = (None, UnreadShards::default());
         let more = match &packed {
             Some(manifest) => {
                 packed::index(source, manifest, &mut builder, &mut unread, threads, &progress, cancel)?
             }
             None if layout.is_sharded() => {
-                let mut all = DatasetShards { source, layout, names: &shards, every_stem, reading };
+                let mut all = DatasetShards { source, layout, names: &shards, reading };
                 let found = loop {
                     let found = shards::index(&all, &mut builder, threads, &progress, cancel)?;
                     let Some(reading) = found.read_again else { break found };
@@ -325,9 +331,7 @@ impl IndexOpening<'_> {
                 classes = found.classes;
                 found.notes
             }
-            None => {
-                folder::index(source, &classes, options.contents, &mut builder, threads, &progress, cancel)?
-            }
+            None => folder::index(search, &classes, &mut builder, threads, &progress)?,
         };
         notes.absorb(more);
         unread.record((*root, source), options, (shards.len(), builder.samples()), &mut notes)?;
@@ -382,8 +386,7 @@ pub(super) fn verify(index: &DatasetPart, notices: &Notices) -> Result<()> {
         return Err(refusal(&index.root, changes));
     }
     let Some(layout_impl) = index.layout().shards() else { return Ok(()) };
-    let mut parser = layout_impl.parser(&*index.source, index.notes.every_stem)?;
-    parser.set_read_options(index.reading());
+    let parser = layout_impl.parser(&*index.source, &index.reading())?;
     let (not_compared, faults) = (Mutex::new(BTreeSet::new()), Mutex::new(Vec::new()));
     for_each(threads, index.groups(), |group| {
         let shard = index.group_path(group);

@@ -14,7 +14,7 @@ use super::layouts::ShardReadOptions;
 use super::selected_members::MemberSelection;
 use super::summary;
 use super::{BadShards, Extent, FileId, Fingerprint, IndexOrigin, Layout, Notes, Stamp};
-use crate::source::{DatasetSource, EntryState};
+use crate::source::DatasetSource;
 use base::error::{Error, Result};
 use base::parts::RawHeaderSummary;
 use named_files::NamedFiles;
@@ -35,8 +35,8 @@ pub(super) struct DatasetPart {
     /// The source of the dataset. It uses an absolute path, so that a later change of the working directory has no
     /// effect.
     pub(super) source: Arc<dyn DatasetSource>,
-    has_remote: bool,
-    base: PathBuf,
+    pub(super) has_remote: bool,
+    pub(super) base: PathBuf,
     pub(super) file: IndexFile,
     pub(super) notes: Notes,
     pub(super) origin: IndexOrigin,
@@ -60,7 +60,7 @@ pub(super) struct DatasetPart {
     /// order have an entry.
     image_order: HashMap<u32, Vec<u32>>,
     /// The shards whose samples differ from the index, if the user keeps the index anyway. Reading these shards fails.
-    changed_shards: HashSet<usize>,
+    pub(super) changed_shards: HashSet<usize>,
 }
 
 /// Maximum offset of an extent. With this limit, offset plus length never exceeds `i64::MAX`, even if the index is
@@ -72,14 +72,14 @@ impl DatasetPart {
         let source = source.with_absolute_path()?;
         let base = source.path(&[]);
         let notes = serde_json::from_slice(file.section(Section::Notes)).map_err(|error| {
-            Error::dataset(file.path(), format!("not a usable index file: its notes are not JSON: {error}"))
+            Error::dataset(&file.path, format!("not a usable index file: its notes are not JSON: {error}"))
         })?;
         let mut part = Self {
             root: root.to_path_buf(),
             has_remote: source.is_remote(),
             source,
             base,
-            inodes: file.header().root.inode != 0,
+            inodes: file.header.root.inode != 0,
             file,
             notes,
             origin: IndexOrigin::Loaded,
@@ -117,7 +117,7 @@ impl DatasetPart {
     }
 
     pub(super) fn layout(&self) -> Layout {
-        self.file.header().layout
+        self.file.header.layout
     }
 
     /// Whether samples are in shards, or were in shards before packing.
@@ -131,14 +131,14 @@ impl DatasetPart {
     }
 
     pub(super) fn len(&self) -> u64 {
-        self.file.header().samples
+        self.file.header.samples
     }
 
     pub(super) fn files(&self) -> u32 {
         if self.layout().is_sharded() {
             return self.groups() as u32;
         }
-        (self.len() * (1 + self.named_columns())) as u32
+        (self.len() * (1 + self.named_files.len() as u64)) as u32
     }
 
     pub(super) fn label(&self, sample: u64) -> u32 {
@@ -164,7 +164,7 @@ impl DatasetPart {
 
     /// The extent of a sample's image, or of the member that replaces a missing image.
     pub(super) fn image(&self, sample: u64) -> Extent {
-        let length = self.column(Section::Lengths, sample).min(self.file.header().largest);
+        let length = self.column(Section::Lengths, sample).min(self.file.header.largest);
         if self.layout().is_sharded() {
             Extent { file: FileId(self.group_of(sample) as u32), offset: self.place(sample), length }
         } else {
@@ -223,11 +223,11 @@ impl DatasetPart {
     }
 
     pub(super) fn largest(&self) -> u32 {
-        self.members.as_ref().map_or(self.file.header().largest, |members| members.largest)
+        self.members.as_ref().map_or(self.file.header.largest, |members| members.largest)
     }
 
     pub(super) fn total_bytes(&self) -> u64 {
-        self.members.as_ref().map_or(self.file.header().total_bytes, |members| members.total)
+        self.members.as_ref().map_or(self.file.header.total_bytes, |members| members.total)
     }
 
     pub(super) fn total_reads(&self) -> u64 {
@@ -317,10 +317,6 @@ impl DatasetPart {
         self.name_below(file)
     }
 
-    pub(super) fn stamp_now(&self, file: FileId) -> Result<EntryState> {
-        self.source.stamp(&self.name_in_source(file))
-    }
-
     /// A file's path below the root; its file name if the root is this file.
     pub(super) fn name_below(&self, file: FileId) -> Vec<u8> {
         if self.layout().is_sharded() {
@@ -345,6 +341,7 @@ impl DatasetPart {
     pub(super) fn reading(&self) -> ShardReadOptions {
         ShardReadOptions {
             kept_texts: self.notes.kept_texts.clone(),
+            every_stem: self.notes.every_stem,
             label: self.label_asked.clone(),
             not_labels: self.notes.not_labels.clone(),
         }
@@ -357,11 +354,11 @@ impl DatasetPart {
     }
 
     pub(super) fn num_classes(&self) -> u32 {
-        self.file.header().classes
+        self.file.header.classes
     }
 
     pub(super) fn fingerprint(&self) -> Fingerprint {
-        Fingerprint(self.file.header().fingerprint)
+        Fingerprint(self.file.header.fingerprint)
     }
 
     /// A digest that identifies the root, which is a directory or a single shard, at the time of indexing. The digest
@@ -419,7 +416,7 @@ impl DatasetPart {
     }
 
     pub(super) fn groups(&self) -> usize {
-        self.file.header().groups as usize
+        self.file.header.groups as usize
     }
 
     pub(super) fn group_path(&self, group: usize) -> &[u8] {
@@ -440,12 +437,8 @@ impl DatasetPart {
         self.samples_of_group(group).map(move |sample| (name(sample), self.column(Section::Lengths, sample)))
     }
 
-    pub(super) fn base(&self) -> &Path {
-        &self.base
-    }
-
     pub(super) fn root_stamp(&self) -> Stamp {
-        self.file.header().root
+        self.file.header.root
     }
 
     /// Returns the part of a stamp that is compared with other stamps: all of it, or all but the inode if inodes are

@@ -126,7 +126,7 @@ pub(super) fn contents_with<S: ReadAt + ?Sized>(
     let mut members = TarMembers::new(source);
     let mut samples: HashMap<Box<[u8]>, StemMembers> = HashMap::new();
     let (mut keys, mut names) = (Keys::default(), ClassNames::default());
-    let labels = LabelMembers::new(label);
+    let labels = LabelMembers { asked: label };
     let whole = labels.whole().as_bytes();
     while let Some(member) = members.next_member()? {
         let Some((stem, suffix)) = contents.findings.split_member(&member) else { continue };

@@ -1,12 +1,12 @@
 //! The members of a sample that a loader reads: the location of each member, and the extent that the first read
 //! fetches.
 
+use super::Extent;
 use super::format::{Section, u64_at};
 use super::kind::image_rank;
 use super::member::{MEMBER_ROW, MemberPlace, MemberRow};
 use super::part::{DatasetPart, order, search};
 use super::summary::SampleBytes;
-use super::{Extent, FileId};
 use base::error::{Error, Result};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -50,7 +50,7 @@ pub(super) struct MemberSelection {
     pub(super) separate_reads: u64,
     /// The indices of a shard's samples in the order of their extents. Only shards whose samples are not in this order
     /// have an entry.
-    sorted: HashMap<u32, Vec<u32>>,
+    pub(super) sorted: HashMap<u32, Vec<u32>>,
 }
 
 #[derive(Clone, Copy)]
@@ -73,7 +73,7 @@ impl DatasetPart {
         if selected.is_empty() || selected.iter().all(|key| key == IMAGE) && all_have_images {
             return Ok(());
         }
-        if !self.file.has_members() {
+        if !self.file.has_members {
             return Err(Error::Internal("an index was read without its members".to_owned()));
         }
         let keys = self.keys();
@@ -251,14 +251,14 @@ impl DatasetPart {
     /// The bytes of all members of the samples; `None` if samples are loose files, or if the index was loaded without
     /// members.
     pub(super) fn member_bytes(&self) -> Option<SampleBytes> {
-        let known = self.file.has_members() && !self.keys().is_empty();
+        let known = self.file.has_members && !self.keys().is_empty();
         known.then(|| SampleBytes::of((0..self.len()).map(|sample| self.bytes_of_sample(sample))))
     }
 
     /// The total size of all members of a sample in bytes, if the index was loaded with members and has any; else the
     /// size of its image.
     pub(super) fn bytes_of_sample(&self, sample: u64) -> u64 {
-        if !self.file.has_members() || self.file.section(Section::MemberEnds).is_empty() {
+        if !self.file.has_members || self.file.section(Section::MemberEnds).is_empty() {
             return u64::from(self.image(sample).length);
         }
         let there = |row: MemberRow| Some(u64::from(row.place.length)).filter(|_| row.place.is_single());
@@ -295,7 +295,7 @@ impl DatasetPart {
                     now != *known
                 })
             }
-            None if !self.file.has_members() => false,
+            None if !self.file.has_members => false,
             None => {
                 let key = |row: &MemberRow| keys.get(row.key as usize).map_or("", String::as_str);
                 !there().eq(self.members_in_file(sample).map(|row| (key(&row), row.place)))
@@ -305,11 +305,6 @@ impl DatasetPart {
 }
 
 impl MemberSelection {
-    /// The indices of a shard's samples in the order of their extents; `None` if the samples are already in this order.
-    pub(super) fn order_in(&self, file: FileId) -> Option<&[u32]> {
-        self.sorted.get(&file.0).map(Vec::as_slice)
-    }
-
     fn places_of(&self, sample: u64) -> &[MemberPlace] {
         let each = self.keys.len();
         &self.places[each * sample as usize..][..each]

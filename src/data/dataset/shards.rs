@@ -18,16 +18,12 @@ use super::{FieldKind, Layout, Notes, Stamp, samples};
 use crate::source::{DatasetSource, Malformed, OpenFile, ReadAt, is_gone};
 use base::error::{Error, Result, git_lfs_pointer};
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 pub(super) fn refuse_compressed<S: ReadAt + ?Sized>(source: &S, readable: &str) -> Result<(), Malformed> {
     let mut magic = [0; 6];
-    let got = source
-        .read_at(&mut magic, 0)
-        .map_err(|error| Malformed { offset: 0, message: format!("reading failed: {error}") })?;
+    let got = source.fill_at(&mut magic, 0)?;
     let known: [(&[u8], &str); 5] = [
         (b"\x1f\x8b", "gzip"),
         (b"\x28\xb5\x2f\xfd", "zstd"),
@@ -43,18 +39,11 @@ pub(super) fn refuse_compressed<S: ReadAt + ?Sized>(source: &S, readable: &str) 
     Err(Malformed { offset: 0, message })
 }
 
-pub(super) fn is_compressed_name(name: &OsStr) -> bool {
-    let name = name.as_bytes();
-    let tar = [".tar.bz2", ".tar.xz", ".tar.lz4"];
-    tar.iter().any(|ending| name.ends_with(ending.as_bytes()))
-}
-
 pub(super) struct DatasetShards<'a> {
     pub(super) source: &'a dyn DatasetSource,
     pub(super) layout: Layout,
     /// The names of the shards; one empty name if the root itself is the shard.
     pub(super) names: &'a [Vec<u8>],
-    pub(super) every_stem: bool,
     pub(super) reading: ShardReadOptions,
 }
 
@@ -75,16 +64,15 @@ pub(super) fn index(
     progress: &IndexProgress,
     cancel: &Cancel,
 ) -> Result<ShardsFound> {
-    let &DatasetShards { source, layout, names: shards, every_stem, ref reading } = shards;
+    let &DatasetShards { source, layout, names: shards, ref reading } = shards;
     let Some(layout_impl) = layout.shards() else {
         return Err(Error::Internal("loose files are no shards".into()));
     };
-    let mut parser = layout_impl.parser(source, every_stem)?;
-    parser.set_read_options(reading.clone());
+    let parser = layout_impl.parser(source, reading)?;
     progress.expect(shards.len() as u64, "shards");
     let next = AtomicUsize::new(0);
     let mut notes = Notes {
-        every_stem,
+        every_stem: reading.every_stem,
         kept_texts: reading.kept_texts.clone(),
         not_labels: reading.not_labels.clone(),
         ..Notes::default()
@@ -257,15 +245,10 @@ fn record_text_storage(rows: &ShardRows, verbatim: &mut BTreeSet<String>, kept: 
 
 /// A value that all shards must agree on. If two shards differ, the error names the same two shards whatever the order
 /// of reading.
+#[derive(Default)]
 struct Consensus<T> {
     first: Option<(Vec<u8>, T)>,
     other: Option<(Vec<u8>, T)>,
-}
-
-impl<T> Default for Consensus<T> {
-    fn default() -> Self {
-        Self { first: None, other: None }
-    }
 }
 
 impl<T: PartialEq> Consensus<T> {

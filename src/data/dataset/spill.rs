@@ -11,6 +11,7 @@ use std::ops::Range;
 /// A group of samples (a shard, a directory or a manifest) whose rows are in the spill file, one kind of row after
 /// another. A shard has lengths, labels, offsets, header summaries, member counts and members. A directory has lengths,
 /// ends of names, and names. A manifest has the rows of a directory, then labels.
+#[derive(Default)]
 pub(super) struct SpilledGroup {
     pub(super) class: u32,
     pub(super) path: Vec<u8>,

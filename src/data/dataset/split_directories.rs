@@ -4,14 +4,13 @@
 //! tables, whose files belong to splits by their own names or by a README, are in `splits.rs`.
 
 use super::Contents;
-use super::below::{is_sample, search_directories, shard_layout};
-use super::cancel::Cancel;
+use super::below::{DatasetSearch, is_sample, search_directories, shard_layout};
 use super::ignored::ignored_entry;
 use super::layouts::marked_directories;
 use super::samples::text;
 use super::splits::{directory_split, quoted};
 use super::survey::below;
-use crate::source::{DatasetSource, EntryKind};
+use crate::source::EntryKind;
 use base::error::{Error, Result};
 use std::ops::ControlFlow;
 
@@ -24,30 +23,26 @@ enum DirectoryContents {
     Shards,
 }
 
-/// Finds the directory in `source` that is the split `asked`. Its name is either `asked` itself, or another name of the
-/// same split, such as `val` for "validation". Returns `None` if there is no such directory.
+/// Finds the directory of the dataset that is the split `asked`. Its name is either `asked` itself, or another name of
+/// the same split, such as `val` for "validation". Returns `None` if there is no such directory.
 ///
 /// # Errors
 /// [`Error::Io`] for a directory that cannot be listed; [`Error::Config`] if several directories have such names.
-pub(super) fn chosen(
-    source: &dyn DatasetSource,
-    asked: &str,
-    contents: Contents,
-    cancel: &Cancel,
-) -> Result<Option<Vec<u8>>> {
+pub(super) fn chosen(search: DatasetSearch<'_>, asked: &str) -> Result<Option<Vec<u8>>> {
+    let source = search.source;
     // No known file system allows longer names.
     let is_name = !asked.is_empty() && asked.len() <= 255 && !asked.contains(['/', '\0']);
     if !is_name || asked == "." || asked == ".." {
         return Ok(None);
     }
     let own = asked.as_bytes().to_vec();
-    if marked_directories(source, std::slice::from_ref(&own), contents)?.is_some() {
+    if marked_directories(source, std::slice::from_ref(&own), search.contents)?.is_some() {
         return Ok(Some(own));
     }
     if source.manifest().is_some() || source.named_files().is_some() || !source.is_directory()? {
         return Ok(None);
     }
-    let (directories, _) = list(source, &[], contents, |_| false, cancel)?;
+    let (directories, _) = list(search, &[], |_| false)?;
     // A number in a name distinguishes splits, such as `train2014` and `train2017`.
     let word = Some(&own).filter(|own| own.iter().all(u8::is_ascii_alphabetic));
     let meant = word.and_then(|word| directory_split(word));
@@ -57,7 +52,7 @@ pub(super) fn chosen(
     };
     let mut found = Vec::new();
     for name in directories.iter().filter(is_meant) {
-        if contents_of(source, name, contents, |_| true, cancel)?.is_some() {
+        if contents_of(search, name, |_| true)?.is_some() {
             found.push(name.clone());
         }
     }
@@ -77,29 +72,25 @@ pub(super) fn chosen(
 /// [`Error::Config`] for splits that do not include `asked`; [`Error::Dataset`] if it is ambiguous whether directories
 /// are splits or classes; [`Error::Io`] for a directory that cannot be listed.
 pub(super) fn refuse(
-    source: &dyn DatasetSource,
+    search: DatasetSearch<'_>,
     directories: &[Vec<u8>],
     in_root: Option<&[u8]>,
     asked: Option<&str>,
-    contents: Contents,
-    cancel: &Cancel,
 ) -> Result<()> {
     let (called, others): (Vec<Vec<u8>>, Vec<Vec<u8>>) =
         directories.iter().cloned().partition(|name| directory_split(name).is_some());
     let mut splits = Vec::new();
     let mut are_datasets = false;
     for name in called {
-        if let Some(held) =
-            contents_of(source, &name, contents, |held| held == DirectoryContents::Shards, cancel)?
-        {
+        if let Some(held) = contents_of(search, &name, |held| held == DirectoryContents::Shards)? {
             are_datasets |= held != DirectoryContents::Samples;
             splits.push(name);
         }
     }
     let Some(first) = splits.first().map(|name| text(name)) else { return Ok(()) };
-    let root = source.path(&[]);
+    let root = search.source.path(&[]);
     let path = root.join(&first);
-    if contents == Contents::Files {
+    if search.contents == Contents::Files {
         let message = format!(
             "has {}, which have names of splits and hold directories: open one of them, such as {}, or several as a \
              list to read them as one dataset; if they are classes, rename them",
@@ -108,7 +99,7 @@ pub(super) fn refuse(
         );
         return if are_datasets { Err(Error::dataset(root, message)) } else { Ok(()) };
     }
-    let found = search_directories(source, &others, contents, cancel)?;
+    let found = search_directories(search, &others)?;
     let elsewhere = in_root.or(found.sample.as_deref()).or(found.plain_shard()).map(text);
     let splits = listed(&splits);
     match (elsewhere, asked) {
@@ -146,25 +137,16 @@ const CLASSES_SEEN: usize = 4;
 ///
 /// # Errors
 /// [`Error::Dataset`] for such directories; [`Error::Io`] for a directory that cannot be listed.
-pub(super) fn refuse_in_classes(
-    source: &dyn DatasetSource,
-    classes: &[Vec<u8>],
-    cancel: &Cancel,
-) -> Result<()> {
+pub(super) fn refuse_in_classes(search: DatasetSearch<'_>, classes: &[Vec<u8>]) -> Result<()> {
     let mut found = Vec::new();
     for class in classes.iter().take(CLASSES_SEEN) {
-        let (directories, _) = list(source, class, Contents::Images, |_| true, cancel)?;
+        let (directories, _) = list(search, class, |_| true)?;
         let mut splits = Vec::new();
         for path in directories {
             let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(&path);
             let is_split = directory_split(name).is_some()
-                && contents_of(
-                    source,
-                    &path,
-                    Contents::Images,
-                    |held| held == DirectoryContents::Shards,
-                    cancel,
-                )? == Some(DirectoryContents::Classes);
+                && contents_of(search, &path, |held| held == DirectoryContents::Shards)?
+                    == Some(DirectoryContents::Classes);
             if is_split {
                 splits.push(path);
             }
@@ -175,7 +157,7 @@ pub(super) fn refuse_in_classes(
         found.extend(splits);
     }
     let Some(first) = found.first().map(|path| text(path)) else { return Ok(()) };
-    let root = source.path(&[]);
+    let root = search.source.path(&[]);
     let message = format!(
         "is ambiguous: {} may be splits by name, or directories in the classes {}. To read a split, open {}, or \
          several as a list to read them as one dataset; to read all as classes, rename the directories",
@@ -189,15 +171,12 @@ pub(super) fn refuse_in_classes(
 /// Determines what a directory contains; `None` if it is not a dataset. The search ends as soon as `enough` is true for
 /// the result.
 fn contents_of(
-    source: &dyn DatasetSource,
+    search: DatasetSearch<'_>,
     directory: &[u8],
-    contents: Contents,
     enough: fn(DirectoryContents) -> bool,
-    cancel: &Cancel,
 ) -> Result<Option<DirectoryContents>> {
-    let (directories, own) = list(source, directory, contents, enough, cancel)?;
-    if own.is_some_and(enough) || search_directories(source, &directories, contents, cancel)?.sample.is_none()
-    {
+    let (directories, own) = list(search, directory, enough)?;
+    if own.is_some_and(enough) || search_directories(search, &directories)?.sample.is_none() {
         return Ok(own);
     }
     Ok(Some(DirectoryContents::Classes))
@@ -206,16 +185,13 @@ fn contents_of(
 /// Lists a directory: the paths of its subdirectories, and the shards or samples that make it a dataset. The listing
 /// ends as soon as `enough` is true.
 fn list(
-    source: &dyn DatasetSource,
+    search: DatasetSearch<'_>,
     directory: &[u8],
-    contents: Contents,
     enough: fn(DirectoryContents) -> bool,
-    cancel: &Cancel,
 ) -> Result<(Vec<Vec<u8>>, Option<DirectoryContents>)> {
-    let root = source.path(&[]);
+    let contents = search.contents;
     let (mut directories, mut own) = (Vec::new(), None);
-    source.directory(directory)?.entries(&mut |entry| {
-        cancel.check(&root)?;
+    search.entries(directory, |entry| {
         match entry.kind {
             _ if ignored_entry(entry, contents).is_some() => {}
             EntryKind::Directory => directories.push(below(directory, entry.name)),

@@ -3,10 +3,10 @@
 //! The rules for names are those of Hugging Face's `datasets` (`data_files.py`), except that files that `datasets`
 //! would skip silently are an error.
 
-use super::cancel::Cancel;
+use super::below::DatasetSearch;
 use super::dataset_card::{self, CARD, CardConfig};
 use super::ignored::ignored_entry;
-use super::layouts::{ShardLayout, open_optional, read_beginning};
+use super::layouts::{open_optional, read_beginning};
 use super::samples::text;
 use super::survey::{DetectedShards, below};
 use super::{Contents, Layout, Notes, numbered};
@@ -37,7 +37,6 @@ const HUB_CACHE: [&[u8]; 2] = [b"blobs", b"snapshots"];
 
 pub(super) struct ChosenSplit {
     pub(super) layout: Layout,
-    pub(super) layout_impl: &'static dyn ShardLayout,
     pub(super) name: Option<String>,
     /// The names of the shards, sorted.
     pub(super) shards: Vec<Vec<u8>>,
@@ -59,16 +58,16 @@ pub(super) fn may_have_files(directories: &[Vec<u8>], has_card: bool) -> bool {
 /// The shards of the split `asked`, or of the only split; `None` if there are no shards. `flat` has the shards in the
 /// root, all of one layout. Without `flat`, all directories below the root are searched.
 pub(super) fn choose(
-    source: &dyn DatasetSource,
+    search: DatasetSearch<'_>,
     flat: Option<DetectedShards>,
     asked: Option<&str>,
-    cancel: &Cancel,
 ) -> Result<Option<ChosenSplit>> {
+    let source = search.source;
     let (config, mut notes) = (chosen_config(source)?, Notes::default());
-    let (layout, layout_impl, files) = match flat {
-        Some((layout, layout_impl, shards)) if config.is_none() => (layout, layout_impl, shards),
+    let (layout, files) = match flat {
+        Some(found) if config.is_none() => found,
         _ => {
-            let all = files_below(source, &mut notes, cancel)?;
+            let all = files_below(search, &mut notes)?;
             match (of_one_layout(source, all, config.as_ref())?, &config) {
                 (Some(found), _) => found,
                 // No shard exists, but the README defines splits: report the missing files as an error of the README.
@@ -96,7 +95,7 @@ pub(super) fn choose(
     {
         return Err(Error::dataset(source.path(&[]), format!("its split {name} {why}")));
     }
-    Ok(Some(ChosenSplit { layout, layout_impl, name, shards, notes }))
+    Ok(Some(ChosenSplit { layout, name, shards, notes }))
 }
 
 fn select_split(
@@ -189,8 +188,8 @@ fn chosen_config(source: &dyn DatasetSource) -> Result<Option<CardConfig>> {
 
 /// All files below the root, sorted, without the files that every dataset skips. Records skipped files in directories.
 /// The root was listed before, so its skipped files are not recorded.
-fn files_below(source: &dyn DatasetSource, notes: &mut Notes, cancel: &Cancel) -> Result<Vec<Vec<u8>>> {
-    let root = source.path(&[]);
+fn files_below(search: DatasetSearch<'_>, notes: &mut Notes) -> Result<Vec<Vec<u8>>> {
+    let source = search.source;
     let (mut waiting, mut files, mut seen) = (vec![Vec::new()], Vec::new(), HashSet::new());
     while let Some(directory) = waiting.pop() {
         let identity = source.identity(&directory)?;
@@ -199,8 +198,7 @@ fn files_below(source: &dyn DatasetSource, notes: &mut Notes, cancel: &Cancel) -
             continue;
         }
         let mut hub = HashSet::<&[u8]>::new();
-        source.directory(&directory)?.entries(&mut |entry| {
-            cancel.check(&root)?;
+        search.entries(&directory, |entry| {
             if let Some(why) = ignored_entry(entry, Contents::Images) {
                 if !directory.is_empty() {
                     notes.skip(why, || text(&below(&directory, entry.name)));
@@ -250,7 +248,7 @@ fn of_one_layout(
             |name: &&&Vec<u8>| layout_impl.is_shard(name.rsplit(|&byte| byte == b'/').next().unwrap_or(name));
         let shards: Vec<Vec<u8>> = wanted.iter().filter(is_shard).map(|name| (*name).clone()).collect();
         let Some(first) = shards.first() else { continue };
-        if let Some((other, _, others)) = &found {
+        if let Some((other, others)) = &found {
             let message = format!(
                 "is one of {}, but {} below the same root is one of {}: keep each dataset in a directory of its own",
                 layout.title(),
@@ -259,7 +257,7 @@ fn of_one_layout(
             );
             return Err(Error::dataset(source.path(first), message));
         }
-        found = Some((layout, layout_impl, shards));
+        found = Some((layout, shards));
     }
     Ok(found)
 }

@@ -47,7 +47,6 @@ pub struct Notes {
     /// Whether no sample has a label, or the labels cannot be used.
     pub unlabeled: bool,
     /// Why existing labels cannot be used.
-    #[serde(default)]
     pub label_fault: Option<LabelFault>,
     /// Whether every stem of the shards is a sample, with or without an image.
     #[serde(default)]
@@ -68,7 +67,6 @@ pub struct Notes {
     #[serde(default)]
     pub imageless: bool,
     /// The name of a sample with several images and no clear main image.
-    #[serde(default)]
     pub ambiguous: Option<String>,
     /// The column of a table that holds the samples' images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -138,14 +136,14 @@ const LONGEST_EXAMPLE: usize = 120;
 
 impl Notes {
     pub(super) fn skip(&mut self, what: SkipReason, example: impl FnOnce() -> String) {
-        let skipped = || Skipped { count: 0, example: example(), loss: what.loss() };
-        self.skipped.entry(what.text().into_owned()).or_insert_with(skipped).count += 1;
+        self.skip_all(what, 1, example);
     }
 
     pub(super) fn skip_all(&mut self, what: SkipReason, count: u64, example: impl FnOnce() -> String) {
         if count > 0 {
-            self.skip(what, example);
-            self.skipped.entry(what.text().into_owned()).and_modify(|skipped| skipped.count += count - 1);
+            let (loss, words) = what.facts();
+            let skipped = || Skipped { count: 0, example: example(), loss };
+            self.skipped.entry(words.into_owned()).or_insert_with(skipped).count += count;
         }
     }
 
@@ -167,54 +165,49 @@ impl Notes {
     pub(super) fn notify(&self, root: &Path, just_indexed: bool, labels: bool, notices: &Notices) {
         let of = |wanted| named(self.skipped.iter().filter(move |(_, skipped)| skipped.loss == wanted));
         let root = root.display();
+        let warn = |message: String| notices.notify(NoticeKind::Warning, message);
+        let inform = |message: String| notices.notify(NoticeKind::Information, message);
         let (samples, beside) = (of(SkipCost::Sample), of(SkipCost::Beside));
         if !samples.is_empty() {
-            let message = format!(
+            warn(format!(
                 "{root}: left out: {samples}; convert, repair or remove them; `foreload index {root}` lists all"
-            );
-            notices.notify(NoticeKind::Warning, message);
+            ));
         }
         if let Some(why) = &self.incomplete {
-            let message = format!("{root}: judging by the names of its shards, it {why}");
-            notices.notify(NoticeKind::Warning, message);
+            warn(format!("{root}: judging by the names of its shards, it {why}"));
         }
         if let Some(LabelFault { message, .. }) = self.label_fault.as_ref().filter(|_| just_indexed) {
             let all = of(SkipCost::Label);
             let all = if all.is_empty() { all } else { format!("; {all}") };
-            let message = format!(
+            warn(format!(
                 "{root}: its samples are treated as unlabelled: {message}{all}; a loader that needs labels fails with \
                  this message"
-            );
-            notices.notify(NoticeKind::Warning, message);
+            ));
         }
-        let tables = SkipReason::Metadata.text();
+        let (_, tables) = SkipReason::Metadata.facts();
         if let Some(table) = self.skipped.get(&*tables).filter(|_| labels && !self.unlabeled) {
             let example = &table.example;
-            let message = format!(
+            warn(format!(
                 "{root}: labels are the names of its directories, and are not taken from {example}: to read its \
                  columns, set labels=\"{root}/{example}\""
-            );
-            notices.notify(NoticeKind::Warning, message);
+            ));
         }
         if self.labels_from_one {
-            let message = format!(
+            inform(format!(
                 "{root}: no label is 0, so classes seem to be numbered from 1: labels are returned unchanged, and the \
                  number of classes includes an empty class 0; subtract 1 if your model numbers classes from 0"
-            );
-            notices.notify(NoticeKind::Information, message);
+            ));
         }
         if !beside.is_empty() {
-            let message = format!("{root}: not read, because these are not samples: {beside}");
-            notices.notify(NoticeKind::Information, message);
+            inform(format!("{root}: not read, because these are not samples: {beside}"));
         }
         if let Some(first) = self.empty_classes.first() {
-            let message = format!(
+            warn(format!(
                 "{root}: {} classes have no image, e.g. {}; they keep their class numbers: if they are not classes, \
                  remove their directories and rebuild the index",
                 self.empty_classes.len(),
                 shortened(first)
-            );
-            notices.notify(NoticeKind::Warning, message);
+            ));
         }
     }
 
@@ -308,25 +301,6 @@ pub struct TableField {
     pub refused: Option<String>,
 }
 
-/// Requests that were made to find, compare and index a dataset on a server. Requests for samples are not counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct IndexRequests {
-    /// Requests for the metadata of files (HEAD).
-    pub heads: u64,
-    /// Requests for the contents of files, or of parts of files.
-    pub gets: u64,
-    /// Requests for pages of an object store's listings.
-    pub lists: u64,
-    /// Bytes of files that were received.
-    pub bytes: u64,
-}
-
-impl IndexRequests {
-    pub(super) fn of(RequestCounts { heads, gets, lists, bytes }: RequestCounts) -> Self {
-        Self { heads, gets, lists, bytes }
-    }
-}
-
 /// Facts that `foreload index` shows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct IndexSummary {
@@ -372,7 +346,7 @@ pub struct IndexSummary {
     pub seconds: f64,
     /// The requests that loading or building made, if the dataset is on a server.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub requests: Option<IndexRequests>,
+    pub requests: Option<RequestCounts>,
 }
 
 impl IndexSummary {
@@ -385,7 +359,7 @@ impl IndexSummary {
 
 impl DatasetPart {
     pub(super) fn summary(&self) -> IndexSummary {
-        let header = self.file.header();
+        let header = &self.file.header;
         IndexSummary {
             root: self.root.clone(),
             layout: self.layout(),
@@ -400,11 +374,11 @@ impl DatasetPart {
             fields: self.table_fields(),
             to_label: self.notes.unlabeled.then(|| self.to_label()),
             fingerprint: self.fingerprint().to_string(),
-            index_path: self.file.path().to_path_buf(),
-            index_bytes: self.file.size(),
+            index_path: self.file.path.clone(),
+            index_bytes: self.file.size,
             origin: self.origin.clone(),
             seconds: self.seconds,
-            requests: self.source.request_counts().map(IndexRequests::of),
+            requests: self.source.request_counts(),
         }
     }
 }

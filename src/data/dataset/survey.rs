@@ -4,11 +4,10 @@ mod named;
 mod pairs;
 mod root;
 
-use super::below::FirstFound;
-use super::cancel::Cancel;
+use super::below::{DatasetSearch, FirstFound};
 use super::dataset_card::CARD;
 use super::kind::image_extensions;
-use super::layouts::{RecordShards, ShardLayout, TarShards, marked_directories};
+use super::layouts::{ShardLayout, TarShards, marked_directories};
 use super::left_out::SkipReason;
 use super::packed::{self, PackedManifest};
 use super::samples::text;
@@ -32,7 +31,7 @@ pub(super) struct Survey {
     split: Option<String>,
 }
 
-pub(super) type DetectedShards = (Layout, &'static dyn ShardLayout, Vec<Vec<u8>>);
+pub(super) type DetectedShards = (Layout, Vec<Vec<u8>>);
 
 const NO_DATASET: &str = "\
     holds no dataset: no class directories (root/class/image.jpg), no images, no shards (.tar, .tar.gz, .tar.zst, \
@@ -47,13 +46,8 @@ const DESCRIPTIONS: &[&str] = &[
 /// Suffixes of shards that are compressed as a whole.
 const COMPRESSED: &[&str] = &[".gz", ".zst", ".zstd", ".zlib", ".bz2", ".xz", ".lz4", ".sz", ".snappy", ".Z"];
 
-pub(super) fn survey(
-    source: &dyn DatasetSource,
-    contents: Contents,
-    split: Option<&str>,
-    cancel: &Cancel,
-) -> Result<Survey> {
-    let survey = whole(source, contents, split, cancel)?;
+pub(super) fn survey(search: DatasetSearch<'_>, split: Option<&str>) -> Result<Survey> {
+    let (source, survey) = (search.source, whole(search, split)?);
     if let Some((name, same)) = numbered::same_file_twice(&survey.shards) {
         let message =
             format!("seems to be {} decompressed, which is next to it: remove one of the two", text(&same));
@@ -61,7 +55,7 @@ pub(super) fn survey(
     }
     match split {
         Some(split) if survey.split.is_none() => {
-            match marked_directories(source, &survey.classes, contents)? {
+            match marked_directories(source, &survey.classes, search.contents)? {
                 Some((layout, others)) => {
                     Err(splits::directories_error(source, layout, &others, Some(split)))
                 }
@@ -72,34 +66,22 @@ pub(super) fn survey(
     }
 }
 
-fn whole(
-    source: &dyn DatasetSource,
-    contents: Contents,
-    split: Option<&str>,
-    cancel: &Cancel,
-) -> Result<Survey> {
+fn whole(search: DatasetSearch<'_>, split: Option<&str>) -> Result<Survey> {
+    let DatasetSearch { source, contents, .. } = search;
     if source.manifest().is_some() {
-        return Ok(Survey {
-            layout: Layout::Manifest,
-            classes: Vec::new(),
-            shards: Vec::new(),
-            notes: Notes::default(),
-            empty_message: "lists no file".to_owned(),
-            packed: None,
-            split: None,
-        });
+        return Ok(Survey::new(Layout::Manifest, "lists no file".to_owned()));
     }
     if let Some(names) = source.named_files() {
-        return named(source, names, contents, cancel);
+        return named(search, names);
     }
     if !source.is_directory()? {
         // For a link, use the file name of its target.
         let path = if source.is_remote() { source.path(&[]) } else { source.canonical()? };
-        return single(source, path.file_name().unwrap_or_default(), contents, cancel);
+        return single(search, path.file_name().unwrap_or_default());
     }
     // On a server, the search for each of these files costs a request, so list the root first. If the server has no
     // listing, search for each file.
-    let listing = source.is_remote().then(|| list_root(source, contents, cancel));
+    let listing = source.is_remote().then(|| list_root(search));
     let may_have = |name: &str| match &listing {
         Some(Ok(found)) => found.special.contains(name.as_bytes()),
         _ => true,
@@ -113,65 +95,58 @@ fn whole(
         if layout_impl.marker_file().is_some_and(may_have)
             && let Some(shards) = layout_impl.listed_shards(source, &[])?
         {
-            return Ok(Survey::of_shards(layout, layout_impl, shards, Notes::default()));
+            return Ok(Survey::of_shards(layout, shards, Notes::default()));
         }
     }
-    let found = listing.unwrap_or_else(|| list_root(source, contents, cancel))?;
+    let found = listing.unwrap_or_else(|| list_root(search))?;
     match contents {
-        Contents::Images => images(source, found, split, cancel),
-        Contents::Files => files(source, found, split, cancel),
+        Contents::Images => images(search, found, split),
+        Contents::Files => files(search, found, split),
     }
 }
 
 impl Survey {
-    fn of_shards(layout: Layout, layout_impl: &dyn ShardLayout, shards: Vec<Vec<u8>>, notes: Notes) -> Self {
+    fn new(layout: Layout, empty_message: String) -> Self {
         Self {
             layout,
             classes: Vec::new(),
-            shards,
-            notes,
-            empty_message: layout_impl.empty_message(),
+            shards: Vec::new(),
+            notes: Notes::default(),
+            empty_message,
             packed: None,
             split: None,
         }
     }
 
+    fn of_shards(layout: Layout, shards: Vec<Vec<u8>>, notes: Notes) -> Self {
+        let empty_message = layout.shards().map(ShardLayout::empty_message).unwrap_or_default();
+        Self { shards, notes, ..Self::new(layout, empty_message) }
+    }
+
     /// Makes the survey of shards that were found by listing. Missing shards are only recorded, because a user can
     /// select a part of the dataset on purpose.
-    fn of_found(
-        layout: Layout,
-        layout_impl: &dyn ShardLayout,
-        shards: Vec<Vec<u8>>,
-        mut notes: Notes,
-    ) -> Self {
+    fn of_found(layout: Layout, shards: Vec<Vec<u8>>, mut notes: Notes) -> Self {
         notes.incomplete = numbered::missing_parts(&shards);
-        Self::of_shards(layout, layout_impl, shards, notes)
+        Self::of_shards(layout, shards, notes)
     }
 
     fn of_split(split: ChosenSplit, mut notes: Notes) -> Self {
         notes.absorb(split.notes);
-        Self { split: split.name, ..Self::of_found(split.layout, split.layout_impl, split.shards, notes) }
+        Self { split: split.name, ..Self::of_found(split.layout, split.shards, notes) }
     }
 }
 
 fn of_manifest(manifest: PackedManifest) -> Survey {
     Survey {
-        layout: Layout::Packed,
         classes: manifest.classes.iter().map(|name| name.bytes().to_vec()).collect(),
         shards: manifest.names().map(String::into_bytes).collect(),
-        notes: Notes::default(),
-        empty_message: "the packed shards hold no sample".to_owned(),
         packed: Some(manifest),
-        split: None,
+        ..Survey::new(Layout::Packed, "the packed shards hold no sample".to_owned())
     }
 }
 
-fn images(
-    source: &dyn DatasetSource,
-    mut found: RootListing,
-    split: Option<&str>,
-    cancel: &Cancel,
-) -> Result<Survey> {
+fn images(search: DatasetSearch<'_>, mut found: RootListing, split: Option<&str>) -> Result<Survey> {
+    let source = search.source;
     if let Some((name, layout, list)) = &found.unlisted
         && found.has_only_files()
     {
@@ -187,26 +162,22 @@ fn images(
         return Err(Error::dataset(source.path(&[]), message));
     }
     let (directories, in_root) = (&found.directories, found.first_shard());
-    split_directories::refuse(source, directories, in_root, split, Contents::Images, cancel)?;
-    let below = found.search_directories(source, cancel)?;
+    split_directories::refuse(search, directories, in_root, split)?;
+    let below = found.search_directories(search)?;
     if let Some(other) = found.other_shards(source, &below)? {
-        return other_shards(source, other, found, &below, split, cancel);
+        return other_shards(search, other, found, &below, split);
     }
-    if let Some(below) = found.splits_below(source, &below, split, cancel)? {
+    if let Some(below) = found.splits_below(search, &below, split)? {
         return Ok(below);
     }
-    if found.directories_are_classes(source, &below, cancel)? {
-        split_directories::refuse_in_classes(source, &found.directories, cancel)?;
-        pairs::refuse(source, &found.directories, cancel)?;
+    if found.directories_are_classes(search, &below)? {
+        split_directories::refuse_in_classes(search, &found.directories)?;
+        pairs::refuse(search, &found.directories)?;
         found.note_images();
         return Ok(Survey {
-            layout: Layout::Folder,
             classes: found.directories,
-            shards: Vec::new(),
             notes: found.notes,
-            empty_message: format!("its directories hold no {} image", image_extensions()),
-            packed: None,
-            split: None,
+            ..Survey::new(Layout::Folder, format!("its directories hold no {} image", image_extensions()))
         });
     }
     if let Some(name) = found.compressed.iter().find(|name| !TarShards.is_shard(name)) {
@@ -220,44 +191,38 @@ fn images(
             0 => Err(Error::dataset(source.path(&[]), found.notes.explain(NO_DATASET))),
             // The root is walked later like any directory. That walk records the skipped files.
             _ => Ok(Survey {
-                layout: Layout::Folder,
-                classes: Vec::new(),
-                shards: Vec::new(),
                 notes: Notes { unlabeled: true, ..Notes::default() },
-                empty_message: format!("holds no {} image", image_extensions()),
-                packed: None,
-                split: None,
+                ..Survey::new(Layout::Folder, format!("holds no {} image", image_extensions()))
             }),
         };
     };
     refuse_places(source, first, &below)?;
-    let (layout, layout_impl) = nested(source, (Layout::Tar, &TarShards), &found.shards, cancel)?;
+    let layout = nested(search, Layout::Tar, &found.shards)?;
     found.note_images();
-    Ok(Survey::of_found(layout, layout_impl, found.shards, found.notes))
+    Ok(Survey::of_found(layout, found.shards, found.notes))
 }
 
 fn other_shards(
-    source: &dyn DatasetSource,
-    (layout, layout_impl, shards): DetectedShards,
+    search: DatasetSearch<'_>,
+    (layout, shards): DetectedShards,
     mut found: RootListing,
     below: &FirstFound,
     split: Option<&str>,
-    cancel: &Cancel,
 ) -> Result<Survey> {
     found.note_images();
-    if !layout_impl.has_splits() {
-        refuse_places(source, &shards[0], below)?;
-        return Ok(Survey::of_found(layout, layout_impl, shards, found.notes));
+    if !layout.shards().is_some_and(ShardLayout::has_splits) {
+        refuse_places(search.source, &shards[0], below)?;
+        return Ok(Survey::of_found(layout, shards, found.notes));
     }
     // Shards in directories are an error, unless a README can define which shards belong to the dataset.
     if let Some(shard) = below.plain_shard().filter(|_| !found.special.contains(CARD.as_bytes())) {
-        return Err(in_places(source, &shards[0], shard));
+        return Err(in_places(search.source, &shards[0], shard));
     }
     // If some shards are in directories, search all directories, because paths of shards determine splits.
-    let flat = below.shards.is_empty().then(|| (layout, layout_impl, shards.clone()));
-    match splits::choose(source, flat, split, cancel)? {
+    let flat = below.shards.is_empty().then(|| (layout, shards.clone()));
+    match splits::choose(search, flat, split)? {
         Some(chosen) => Ok(Survey::of_split(chosen, found.notes)),
-        None => Ok(Survey::of_found(layout, layout_impl, shards, found.notes)),
+        None => Ok(Survey::of_found(layout, shards, found.notes)),
     }
 }
 
@@ -276,12 +241,7 @@ fn in_places(source: &dyn DatasetSource, first: &[u8], below: &[u8]) -> Error {
     Error::dataset(source.path(&[]), message)
 }
 
-fn files(
-    source: &dyn DatasetSource,
-    found: RootListing,
-    split: Option<&str>,
-    cancel: &Cancel,
-) -> Result<Survey> {
+fn files(search: DatasetSearch<'_>, found: RootListing, split: Option<&str>) -> Result<Survey> {
     let RootListing { directories, shards, descriptions, other, mut notes, .. } = found;
     if !shards.is_empty() && directories.is_empty() {
         if let Some(other) = other {
@@ -291,40 +251,26 @@ fn files(
                 text(&shards[0]),
                 DESCRIPTIONS.join(", ")
             );
-            return Err(Error::dataset(source.path(&other), message));
+            return Err(Error::dataset(search.source.path(&other), message));
         }
         descriptions.iter().for_each(|name| notes.skip(SkipReason::FileNextToRecords, || text(name)));
-        return Ok(Survey::of_found(Layout::TfRecord, &RecordShards, shards, notes));
+        return Ok(Survey::of_found(Layout::TfRecord, shards, notes));
     }
     // A file in the root belongs to no class. If there is one, the dataset has no classes.
     let has_files = other.is_some() || !shards.is_empty() || !descriptions.is_empty();
     let classes = if has_files { Vec::new() } else { directories };
-    split_directories::refuse(source, &classes, None, split, Contents::Files, cancel)?;
+    split_directories::refuse(search, &classes, None, split)?;
     if classes.is_empty() {
         // Discard the notes: the root is walked later like any directory, and that walk notes the skipped files.
         notes = Notes { unlabeled: true, ..Notes::default() };
     }
-    let empty_message = "holds no file".to_owned();
-    Ok(Survey {
-        layout: Layout::Folder,
-        classes,
-        shards: Vec::new(),
-        notes,
-        empty_message,
-        packed: None,
-        split: None,
-    })
+    Ok(Survey { classes, notes, ..Survey::new(Layout::Folder, "holds no file".to_owned()) })
 }
 
 impl RootListing {
     /// Whether the directories in the root are classes. If the root also has shards, this depends on where images are:
     /// directories or shards without images are skipped. Images in both are an error.
-    fn directories_are_classes(
-        &mut self,
-        source: &dyn DatasetSource,
-        below: &FirstFound,
-        cancel: &Cancel,
-    ) -> Result<bool> {
+    fn directories_are_classes(&mut self, search: DatasetSearch<'_>, below: &FirstFound) -> Result<bool> {
         let has_shards = !self.shards.is_empty() || !self.compressed.is_empty();
         if self.directories.is_empty() || !(has_shards || self.images.count > 0) {
             return Ok(!self.directories.is_empty());
@@ -336,7 +282,7 @@ impl RootListing {
             return Ok(false);
         };
         for shard in &self.shards {
-            if let Some(packed) = shards::first_image(source, shard, cancel)?.found? {
+            if let Some(packed) = shards::first_image(search.source, shard, search.cancel)?.found? {
                 let message = format!(
                     "holds images both in class directories ({}) and in shards ({packed} in {}), which is ambiguous: \
                      move the directories or the shards to another directory, and open one of the two, or both as a \
@@ -344,7 +290,7 @@ impl RootListing {
                     text(image),
                     text(shard)
                 );
-                return Err(Error::dataset(source.path(&[]), message));
+                return Err(Error::dataset(search.source.path(&[]), message));
             }
             self.notes.skip(SkipReason::ShardWithoutImages, || text(shard));
         }
@@ -357,10 +303,9 @@ impl RootListing {
     /// Returns the chosen split, if all shards are in directories and these directories hold no images.
     fn splits_below(
         &mut self,
-        source: &dyn DatasetSource,
+        search: DatasetSearch<'_>,
         below: &FirstFound,
         split: Option<&str>,
-        cancel: &Cancel,
     ) -> Result<Option<Survey>> {
         let has_shards = !self.shards.is_empty() || !self.compressed.is_empty();
         if has_shards
@@ -369,10 +314,12 @@ impl RootListing {
         {
             return Ok(None);
         }
-        if let Some((layout, others)) = marked_directories(source, &self.directories, Contents::Images)? {
-            return Err(splits::directories_error(source, layout, &others, split));
+        if let Some((layout, others)) =
+            marked_directories(search.source, &self.directories, Contents::Images)?
+        {
+            return Err(splits::directories_error(search.source, layout, &others, split));
         }
-        let Some(chosen) = splits::choose(source, None, split, cancel)? else { return Ok(None) };
+        let Some(chosen) = splits::choose(search, None, split)? else { return Ok(None) };
         self.note_images();
         Ok(Some(Survey::of_split(chosen, self.notes.clone())))
     }
@@ -400,13 +347,12 @@ impl RootListing {
             );
             return Err(Error::dataset(source.path(name), message));
         }
-        let Some(layout_impl) = layout.shards() else { return Ok(None) };
         for name in self.directories.iter().filter(|_| below.shards.is_empty()) {
             self.notes.skip(SkipReason::DirectoryWithoutImages, || text(name));
         }
         let mut shards: Vec<Vec<u8>> = tables.iter().map(|(_, name)| name.clone()).collect();
         shards.sort_unstable();
-        Ok(Some((*layout, layout_impl, shards)))
+        Ok(Some((*layout, shards)))
     }
 }
 

@@ -62,6 +62,18 @@ pub enum TableCells {
     Refused(String),
 }
 
+impl TableCells {
+    /// The kind of values that these cells are, where the schema says nothing else.
+    pub(super) fn kind(&self) -> FieldKind {
+        match self {
+            Self::Bools(_) | Self::Integers(_) | Self::IntegerLists(..) => FieldKind::Integer,
+            Self::Floats(_) | Self::FloatLists(..) => FieldKind::Float,
+            Self::Texts(_) => FieldKind::Text,
+            Self::Extents(_) | Self::Refused(_) => FieldKind::Bytes,
+        }
+    }
+}
+
 /// Location of a cell's bytes in the shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CellExtent {

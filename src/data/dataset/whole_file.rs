@@ -61,9 +61,7 @@ pub(super) fn codec_of(source: &dyn ReadAt) -> Result<Option<BlockCodec>, Malfor
     let mut at = 0;
     for _ in 0..=MAX_SKIPPED {
         let mut start = [0; 8];
-        let got = source
-            .read_at(&mut start, at)
-            .map_err(|error| Malformed { offset: at, message: format!("reading failed: {error}") })?;
+        let got = source.fill_at(&mut start, at)?;
         match skippable(&start[..got]) {
             // Files of pzstd begin with a skippable frame.
             Some(length) => at += length,
@@ -103,8 +101,7 @@ impl UnpackedShard {
         }
         let mut memory = ReservedMemory::take(size + unpacked.unwrap_or(LARGEST_BLOCK));
         let mut packed = vec![0; size as usize];
-        let got =
-            source.read_at(&mut packed, 0).map_err(|error| wrong(format!("reading failed: {error}")))?;
+        let got = source.fill_at(&mut packed, 0)?;
         packed.truncate(got);
         let bytes = match unpacked {
             Some(unpacked) => BlockSource { offset: 0, unpacked, codec }.unpack(&packed)?,
@@ -136,7 +133,7 @@ impl UnpackedShard {
         let start = blocks.add(block, &self.packed)?;
         // Locations of members are relative to the sample's offset, so they stay the same.
         contents.rows.samples.iter_mut().for_each(|sample| sample.offset += start);
-        contents.rows.blocks = blocks.into_rows();
+        contents.rows.blocks = blocks.rows;
         Ok(contents)
     }
 }

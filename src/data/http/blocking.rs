@@ -9,6 +9,7 @@ use super::retry::Retries;
 use super::url::HttpUrl;
 use hyper::StatusCode;
 use hyper::header::HeaderMap;
+use serde::Serialize;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -41,7 +42,7 @@ pub trait WaitControl: Send + Sync {
 pub type ResponseCheck<'a> = &'a dyn Fn(&Fetched) -> Result<(), HttpFailure>;
 
 /// Number of requests by kind, including retries, and of the bytes that were received.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct RequestCounts {
     /// Requests for a file's headers.
     pub heads: u64,

@@ -110,14 +110,9 @@ impl HttpUrl {
             None => (None, authority),
         };
         let known: Authority = place.parse().map_err(|_| "has no valid host and port".to_owned())?;
+        let usual = if secure { 443 } else { 80 };
         let port = match place[known.host().len()..].strip_prefix(':') {
-            None | Some("") => {
-                if secure {
-                    443
-                } else {
-                    80
-                }
-            }
+            None | Some("") => usual,
             Some(port) => {
                 port.parse().map_err(|_| "has a port that is not a number below 65536".to_owned())?
             }

@@ -43,12 +43,12 @@ struct ShardNote {
 }
 
 pub(super) struct PackingTarget {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     /// Record file, to which notes are appended. It is locked. The kernel releases the lock when the process ends for
     /// any reason.
     record: Mutex<File>,
     /// The last note about each shard, as of the time when the directory was opened.
-    noted: BTreeMap<usize, String>,
+    pub(super) noted: BTreeMap<usize, String>,
 }
 
 pub(super) enum TargetState {
@@ -147,14 +147,6 @@ impl PackingTarget {
         let noted = notes.lines().filter_map(|line| serde_json::from_str::<ShardNote>(line).ok());
         let noted = noted.map(|note| (note.shard, note.stamps)).collect();
         Ok(TargetState::Open(Self { path: path.to_path_buf(), record: Mutex::new(file), noted }))
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub(super) fn noted(&self, shard: usize) -> Option<&String> {
-        self.noted.get(&shard)
     }
 
     /// Appends a note with the digest of a shard's source stamps. Must be called before the shard is published, so that

@@ -88,7 +88,7 @@ impl<'a> ShardPacker<'a> {
                 true => PackedColumns::default(),
                 false => PackedColumns {
                     columns: self.index.packing_columns(samples.clone()),
-                    ..self.source.table().clone()
+                    ..self.source.facts.table.clone()
                 },
             },
         };

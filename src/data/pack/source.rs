@@ -3,7 +3,7 @@
 use super::blocks::{ColumnBlocks, NO_COLUMN};
 use super::packed_reader::PackedReader;
 use crate::dataset::layouts::masked;
-use crate::dataset::packed::{PackedColumns, PackingFacts, PackingMember, TarMemberIndex};
+use crate::dataset::packed::{PackingFacts, PackingMember, TarMemberIndex};
 use crate::dataset::{COARSE_TICK, DatasetIndex, Extent, FileId, Layout, ReadAt, SizedFile, Stamp};
 use crate::source::OpenFile;
 use base::crc::checksum;
@@ -53,7 +53,7 @@ type ListingSlot = Arc<Mutex<Option<Arc<TarMemberIndex>>>>;
 
 pub(super) struct PackSource<'a> {
     index: &'a DatasetIndex,
-    facts: &'a PackingFacts,
+    pub(super) facts: &'a PackingFacts,
     /// The members of the tar shards that are being read, and of a few earlier shards.
     listings: Mutex<Vec<(FileId, ListingSlot)>>,
     threads: usize,
@@ -62,10 +62,6 @@ pub(super) struct PackSource<'a> {
 impl<'a> PackSource<'a> {
     pub(super) fn new(index: &'a DatasetIndex, facts: &'a PackingFacts, threads: usize) -> Self {
         Self { index, facts, listings: Mutex::default(), threads }
-    }
-
-    pub(super) fn table(&self) -> &PackedColumns {
-        &self.facts.table
     }
 
     /// Returns the members of a tar shard. The first thread lists them, and other threads that need them wait.
@@ -344,7 +340,7 @@ impl<'a> SampleReader<'a> {
         let index = self.source.index;
         let file = index.extent(sample).file;
         let order = (sample - index.samples_of(file).start) as u32;
-        let table = self.source.table();
+        let table = &self.source.facts.table;
         for PackingMember { key, offset, length } in index.packing_members(sample, table) {
             let name = table.keys.get(key as usize).map_or(&b""[..], |key| key.as_bytes()).to_vec();
             let (at, length) = (found.bytes.len(), length as usize);

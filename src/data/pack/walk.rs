@@ -55,15 +55,9 @@ pub(super) struct ShardRun<'a> {
 
 pub(super) struct FinishedShards<M> {
     /// Facts about each shard, and the digest of its source files' stamps.
-    pub(super) made: Vec<(M, String)>,
+    pub(super) made: Vec<M>,
     pub(super) samples_before: u64,
     pub(super) again: u64,
-}
-
-struct ShardProgress<M> {
-    made: Vec<Option<(M, String)>>,
-    samples_before: u64,
-    again: u64,
 }
 
 impl ShardRun<'_> {
@@ -72,9 +66,9 @@ impl ShardRun<'_> {
     /// # Errors
     /// The errors of `kind`; [`Error::Config`] if disk space is insufficient; [`Error::Io`] if shards cannot be
     /// written.
-    pub(super) fn run<K: MakesShards>(&self, kind: &K) -> Result<FinishedShards<K::Made>> {
-        let made = self.shards.iter().map(|_| None).collect();
-        let state = Mutex::new(ShardProgress { made, samples_before: 0, again: 0 });
+    pub(super) fn run<K: MakesShards>(&self, kind: &K) -> Result<FinishedShards<(K::Made, String)>> {
+        let made: Vec<Option<(K::Made, String)>> = self.shards.iter().map(|_| None).collect();
+        let state = Mutex::new(FinishedShards { made, samples_before: 0, again: 0 });
         let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
         let all: Vec<usize> = (0..self.shards.len()).collect();
         let threads = self.options.threads;
@@ -125,7 +119,7 @@ impl ShardRun<'_> {
                 Ok(())
             },
         )?;
-        let ShardProgress { made, samples_before, again } =
+        let FinishedShards { made, samples_before, again } =
             state.into_inner().unwrap_or_else(PoisonError::into_inner);
         let made: Option<Vec<_>> = made.into_iter().collect();
         let made = made.ok_or_else(|| Error::Internal("a shard was not made".to_owned()))?;
@@ -133,13 +127,13 @@ impl ShardRun<'_> {
     }
 
     fn path<K: MakesShards>(&self, number: usize) -> PathBuf {
-        self.place.path().join(K::name(number))
+        self.place.path.join(K::name(number))
     }
 
     /// Returns the digest of the current stamps of a shard's source files, if the shard was made from these versions.
     /// `None` also if a file is missing: packing the shard again then reports the missing file.
     fn fresh_stamps(&self, number: usize) -> Option<String> {
         let stamps = self.index.packing_stamps(self.shards[number].clone()).ok()?;
-        (self.place.noted(number) == Some(&stamps)).then_some(stamps)
+        (self.place.noted.get(&number) == Some(&stamps)).then_some(stamps)
     }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 /// Each rank computes its share of the samples from these values alone. So all ranks must have the same values, and the
 /// values must not change during an epoch. Otherwise some samples are lost, and others occur twice.
 pub struct SampleOwners {
-    node_of_rank: Vec<u32>,
+    pub(super) node_of_rank: Vec<u32>,
     owner: Box<OwnerOf>,
     bytes: Option<Box<BytesOf>>,
 }
@@ -38,10 +38,6 @@ impl SampleOwners {
     /// between nodes.
     pub fn with_even_bytes(self, bytes: impl Fn(u64) -> u64 + Send + Sync + 'static) -> Self {
         Self { bytes: Some(Box::new(bytes)), ..self }
-    }
-
-    pub(super) fn node_of_rank(&self) -> &[u32] {
-        &self.node_of_rank
     }
 
     pub(super) fn owner(&self, sample: u64) -> Option<usize> {

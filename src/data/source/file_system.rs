@@ -141,12 +141,6 @@ struct FileDirectory {
     stamp: Stamp,
 }
 
-impl FileDirectory {
-    fn unseen(&self, name: &[u8], error: Errno) -> Error {
-        Error::io("look at", self.path.join(OsStr::from_bytes(name)), error.into())
-    }
-}
-
 impl SourceDirectory for FileDirectory {
     fn stamp(&self) -> Stamp {
         self.stamp
@@ -194,7 +188,7 @@ impl SourceDirectory for FileDirectory {
                 Ok(Some(found.st_size as u64))
             }
             Ok(_) | Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => Ok(None),
-            Err(error) => Err(self.unseen(name, error)),
+            Err(error) => Err(Error::io("look at", self.path.join(OsStr::from_bytes(name)), error.into())),
         }
     }
 }

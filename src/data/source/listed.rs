@@ -3,8 +3,8 @@
 
 use super::file_system::FileSystem;
 use super::{
-    DatasetSource, EntryState, Identity, OpenFile, RangeSource, RequestCounts, SourceDirectory, Stamp,
-    WaitControl, braces, is_gone, shown, url,
+    DatasetSource, EntryState, OpenFile, RangeSource, RequestCounts, SourceDirectory, Stamp, WaitControl,
+    braces, is_gone, shown, url,
 };
 use crate::http::HttpUrl;
 use base::error::{Error, Result};
@@ -154,18 +154,12 @@ impl DatasetSource for BraceFiles {
         Err(Error::dataset(self.path(name), "is not a directory: brace patterns list shards"))
     }
 
-    fn identity(&self, _: &[u8]) -> Result<Option<Identity>> {
-        Ok(None)
-    }
-
     /// The root's stamp is a digest of its canonical name and of the names of the files.
     fn stamp(&self, name: &[u8]) -> Result<EntryState> {
         if name.is_empty() {
             let hash = Sha256::new_with_prefix(self.canonical()?.as_os_str().as_encoded_bytes());
-            let digest: [u8; 32] =
-                self.names.iter().fold(hash, |hash, name| hash.chain_update(name)).finalize().into();
-            let inode = u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")) | 1;
-            return Ok(EntryState::Stamped(Stamp { inode, ..Stamp::default() }));
+            let hash = self.names.iter().fold(hash, |hash, name| hash.chain_update(name));
+            return Ok(EntryState::Stamped(Stamp::of_digest(hash)));
         }
         if self.has(name) { self.directory.stamp(name) } else { Ok(EntryState::Gone) }
     }

@@ -27,6 +27,7 @@ mod objects;
 mod ranges;
 mod read_at;
 mod remote_bytes;
+mod shard_list;
 mod stamp;
 
 use file_system::FileSystem;
@@ -73,7 +74,9 @@ pub trait DatasetSource: Send + Sync {
     }
 
     /// Whether inode numbers are permanent, so that they identify files.
-    fn has_lasting_inodes(&self) -> bool;
+    fn has_lasting_inodes(&self) -> bool {
+        true
+    }
 
     /// Whether the root is a directory, as opposed to a single file.
     ///
@@ -104,7 +107,9 @@ pub trait DatasetSource: Send + Sync {
     ///
     /// # Errors
     /// [`base::error::Error::Io`] if the directory cannot be inspected.
-    fn identity(&self, name: &[u8]) -> Result<Option<Identity>>;
+    fn identity(&self, _name: &[u8]) -> Result<Option<Identity>> {
+        Ok(None)
+    }
 
     /// Returns the current stamp of a file or directory, bypassing caches.
     ///
@@ -273,26 +278,23 @@ pub fn url(root: &Path) -> Option<&str> {
 /// # Errors
 /// Why the file cannot be read. The message shows no secrets of the file's URL.
 pub fn read_named(file: &Path) -> Result<Vec<u8>, String> {
-    if url(file).is_none() {
-        return std::fs::read(file).map(from_text).map_err(|error| error.to_string());
-    }
     let whole = || -> Result<Vec<u8>> {
         let place = place(file)?;
         place.is_file();
         read_whole(&*place, MAX_NAMED)
     };
-    whole().map(from_text).map_err(|error| error.to_string())
+    let mut text = match url(file) {
+        None => std::fs::read(file).map_err(|error| error.to_string())?,
+        Some(_) => whole().map_err(|error| error.to_string())?,
+    };
+    let mark = text.len() - without_mark(&text).len();
+    text.drain(..mark);
+    Ok(text)
 }
 
 /// Returns the text without a byte order mark. Spreadsheets and editors put one at the start.
 pub fn without_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text)
-}
-
-fn from_text(mut bytes: Vec<u8>) -> Vec<u8> {
-    let mark = bytes.len() - without_mark(&bytes).len();
-    bytes.drain(..mark);
-    bytes
 }
 
 /// Maximum size in bytes of a file that a setting names by URL.
@@ -310,14 +312,7 @@ pub fn read_whole(root: &dyn DatasetSource, most: u64) -> Result<Vec<u8>> {
         return Err(Error::dataset(path, message));
     }
     let mut text = vec![0; bytes.size() as usize];
-    let mut read = 0;
-    while read < text.len() {
-        match bytes.read_at(&mut text[read..], read as u64) {
-            Ok(0) => break,
-            Ok(count) => read += count,
-            Err(error) => return Err(Error::io("read", path, error)),
-        }
-    }
+    let read = bytes.read_at(&mut text, 0).map_err(|error| Error::io("read", path, error))?;
     text.truncate(read);
     Ok(text)
 }
@@ -424,7 +419,9 @@ pub trait SourceDirectory: Send + Sync {
     ///
     /// # Errors
     /// [`base::error::Error::Io`] if the directory cannot be inspected.
-    fn identity(&self) -> Result<Option<Identity>>;
+    fn identity(&self) -> Result<Option<Identity>> {
+        Ok(None)
+    }
 
     /// Passes the entries to `show`, unordered, until `show` returns [`ControlFlow::Break`].
     ///

@@ -15,6 +15,11 @@ pub trait ReadAt {
     fn size(&self) -> u64;
     /// Fills `buffer` with the bytes at `offset`, and returns how many bytes were read.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Like `read_at`, but with the error of a parser.
+    fn fill_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Malformed> {
+        let failed = |error| Malformed { offset, message: format!("reading failed: {error}") };
+        self.read_at(buffer, offset).map_err(failed)
+    }
     /// Returns the minimum number of bytes to read at a time. Reading fewer bytes would take about as long.
     fn worth_reading(&self) -> usize {
         WINDOW
@@ -135,9 +140,7 @@ impl<'a, S: ReadAt + ?Sized> Window<'a, S> {
 
     /// Fills a buffer with the bytes at `offset`, up to the end of the source, and returns how many bytes were read.
     pub fn fill(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Malformed> {
-        self.source
-            .read_at(buffer, offset)
-            .map_err(|error| Malformed { offset, message: format!("reading failed: {error}") })
+        self.source.fill_at(buffer, offset)
     }
 
     /// Returns the error for a shard with fewer than `size` bytes at `offset`.

@@ -92,8 +92,7 @@ impl Stamp {
             // quotes in headers, but not in listings.
             let etag = etag.strip_prefix(b"W/").unwrap_or(etag);
             let quoted = etag.strip_prefix(b"\"").and_then(|etag| etag.strip_suffix(b"\""));
-            let digest: [u8; 32] = Sha256::digest(quoted.unwrap_or(etag)).into();
-            u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")) | 1
+            first_bits(Sha256::new_with_prefix(quoted.unwrap_or(etag))) | 1
         });
         let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
         // Times in headers have whole seconds, so drop the fraction that times in listings have.
@@ -106,9 +105,11 @@ impl Stamp {
     /// Makes the stamp of a text that lists files, for example the page of a remote directory. The stamp depends only
     /// on the text.
     pub(super) fn of_text(text: &[u8]) -> Self {
-        let digest: [u8; 32] = Sha256::digest(text).into();
-        let inode = u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")) | 1;
-        Self { inode, ..Self::default() }
+        Self::of_digest(Sha256::new_with_prefix(text))
+    }
+
+    pub(super) fn of_digest(digest: Sha256) -> Self {
+        Self { inode: first_bits(digest) | 1, ..Self::default() }
     }
 
     /// Whether the stamp can distinguish two versions of a file that have the same size.
@@ -197,8 +198,7 @@ impl Stamp {
 
     /// Returns the version of a file with this stamp.
     pub fn version(self) -> FileVersion {
-        let digest: [u8; 32] = Sha256::digest(self.to_bytes()).into();
-        FileVersion(u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")))
+        FileVersion(first_bits(Sha256::new_with_prefix(self.to_bytes())))
     }
 
     /// Returns how the stamp `found` differs from this one, in words that follow "the file"; `None` if they are equal.
@@ -221,6 +221,11 @@ impl Stamp {
         }
         None
     }
+}
+
+fn first_bits(digest: Sha256) -> u64 {
+    let digest: [u8; 32] = digest.finalize().into();
+    u64::from_le_bytes(digest[..8].try_into().expect("eight bytes"))
 }
 
 fn nanoseconds(seconds: i64, nanoseconds: i64) -> i64 {

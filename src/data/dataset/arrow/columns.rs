@@ -1,7 +1,7 @@
 //! The cells of a column of Arrow tables: the values from the buffers of each batch, and which values are missing.
 
-use super::super::blocks::ShardBlocks;
-use super::super::gather::{ByteValue, CollectedCells, ColumnFault, TableFile, TableLimits};
+use super::super::gather::{ByteValue, CollectedCells, ColumnFault, TableShard};
+use super::super::gather::{damaged, float, little_endian};
 use super::super::table::{CellExtent, TableCells};
 use super::super::unpack::{BlockSource, LARGEST_BLOCK};
 use super::messages::{ArrowBatch, BatchUse};
@@ -19,15 +19,13 @@ const DICTIONARY: BufferPlace = BufferPlace { node: 0, buffer: 0, variadic: 0 };
 pub(super) fn read(
     column: &ArrowColumn,
     batches: &[ArrowBatch],
-    file: &mut TableFile<'_>,
-    limits: &mut TableLimits,
-    blocks: &mut ShardBlocks,
+    shard: &mut TableShard<'_>,
 ) -> Result<TableCells, ColumnFault> {
     let content = column.content.clone().map_err(ColumnFault::Refused)?;
     let (mut cells, mut dictionary) = (no_cells(content), no_cells(content));
-    limits.begin_column(&column.path);
+    shard.limits.begin_column(&column.path);
     for batch in batches {
-        let mut reader = BatchReader { batch, file, limits, blocks };
+        let mut reader = BatchReader { batch, shard };
         match (batch.what, column.dictionary) {
             (BatchUse::Rows, None) => {
                 let present = reader.present(column)?;
@@ -49,7 +47,7 @@ pub(super) fn read(
             (BatchUse::Dictionary { .. }, _) => {}
         }
     }
-    cells.finish(content.is_text(), file, limits)
+    cells.finish(content.is_text(), shard)
 }
 
 fn no_cells(content: ArrowContent) -> CollectedCells {
@@ -78,15 +76,12 @@ pub(super) enum BufferBytes {
 
 pub(super) struct BatchReader<'a, 'f> {
     pub(super) batch: &'a ArrowBatch,
-    pub(super) file: &'a mut TableFile<'f>,
-    pub(super) limits: &'a mut TableLimits,
-    pub(super) blocks: &'a mut ShardBlocks,
+    pub(super) shard: &'a mut TableShard<'f>,
 }
 
 impl BatchReader<'_, '_> {
     pub(super) fn damaged(&self, what: &str) -> ColumnFault {
-        let message = format!("{what}: the shard is damaged");
-        ColumnFault::Damaged(Malformed { offset: self.batch.offset, message })
+        damaged(self.batch.offset, what).into()
     }
 
     pub(super) fn buffer(&mut self, place: BufferPlace, number: usize) -> Result<BufferBytes, ColumnFault> {
@@ -108,7 +103,7 @@ impl BatchReader<'_, '_> {
         let Some(packed) = length.checked_sub(8) else {
             return Err(self.damaged("a compressed buffer states no valid length"));
         };
-        let stated = self.file.read(offset, 8)?;
+        let stated = self.shard.file.read(offset, 8)?;
         let stated = stated.first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes));
         match (stated, u64::try_from(stated)) {
             (-1, _) => Ok(BufferBytes::Uncompressed { offset: offset + 8, length: packed }),
@@ -121,7 +116,9 @@ impl BatchReader<'_, '_> {
 
     fn read(&mut self, place: BufferPlace, number: usize, size: u64) -> Result<Vec<u8>, ColumnFault> {
         let bytes = match self.buffer(place, number)? {
-            BufferBytes::Uncompressed { offset, length } if size <= length => self.file.read(offset, size)?,
+            BufferBytes::Uncompressed { offset, length } if size <= length => {
+                self.shard.file.read(offset, size)?
+            }
             BufferBytes::Packed { block, packed } if size <= block.unpacked => self.unpack(block, packed)?,
             _ => return Err(self.damaged("a buffer has fewer bytes than its column needs")),
         };
@@ -140,7 +137,7 @@ impl BatchReader<'_, '_> {
         let bytes = self.packed(block, packed)?;
         // Decompress it now, so that damage is detected here and not when a sample is read.
         let unpacked = block.unpack(&bytes)?;
-        Ok((self.blocks.add(block, &bytes)?, unpacked))
+        Ok((self.shard.blocks.add(block, &bytes)?, unpacked))
     }
 
     pub(super) fn unpack(&mut self, block: BlockSource, packed: u64) -> Result<Vec<u8>, ColumnFault> {
@@ -153,8 +150,8 @@ impl BatchReader<'_, '_> {
             let message = format!("a compressed buffer of {packed} bytes: the limit is {most} MiB");
             return Err(Malformed { offset: block.offset, message }.into());
         }
-        self.limits.take_bytes(packed.saturating_add(block.unpacked), block.offset)?;
-        Ok(self.file.read(block.offset, packed)?)
+        self.shard.limits.take_bytes(packed.saturating_add(block.unpacked), block.offset)?;
+        Ok(self.shard.file.read(block.offset, packed)?)
     }
 
     /// Which values of a field are present; `None` if all are present.
@@ -168,7 +165,7 @@ impl BatchReader<'_, '_> {
         if missing == 0 || rows == 0 {
             return Ok(None);
         }
-        self.limits.take_cells(rows, self.batch.offset)?;
+        self.shard.limits.take_cells(rows, self.batch.offset)?;
         let bytes = self.read(place, 0, rows.div_ceil(8))?;
         Ok(Some(bits(&bytes, rows as usize).collect()))
     }
@@ -197,7 +194,7 @@ impl BatchReader<'_, '_> {
         cells: &mut CollectedCells,
     ) -> Result<(), ColumnFault> {
         let rows = self.batch.rows;
-        self.limits.take_cells(rows, self.batch.offset)?;
+        self.shard.limits.take_cells(rows, self.batch.offset)?;
         if rows == 0 {
             return Ok(());
         }
@@ -228,11 +225,7 @@ impl BatchReader<'_, '_> {
             }
             (ArrowContent::Float { width }, CollectedCells::Floats(cells)) => {
                 let bytes = self.read(place, 1, rows * width as u64)?;
-                let numbers = bytes.chunks_exact(width).take(rows as usize).map(|bytes| match bytes {
-                    &[a, b] => half::f16::from_le_bytes([a, b]).to_f64(),
-                    &[a, b, c, d] => f64::from(f32::from_le_bytes([a, b, c, d])),
-                    bytes => f64::from_bits(little_endian(bytes)),
-                });
+                let numbers = bytes.chunks_exact(width).take(rows as usize).map(float);
                 cells.extend(numbers.enumerate().map(|(row, number)| there(row).then_some(number)));
             }
             (ArrowContent::Bytes { is_large, is_text }, CollectedCells::Bytes(cells)) => {
@@ -281,7 +274,9 @@ impl BatchReader<'_, '_> {
             }
             let value = match &unpacked {
                 _ if present.is_some_and(|present| !present[row]) => None,
-                Some(bytes) => Some(ByteValue::text(&bytes[start as usize..end as usize], self.limits)?),
+                Some(bytes) => {
+                    Some(ByteValue::text(&bytes[start as usize..end as usize], &mut self.shard.limits)?)
+                }
                 None => {
                     let length = u32::try_from(end - start).map_err(|_| {
                         ColumnFault::Refused(
@@ -317,7 +312,12 @@ impl BatchReader<'_, '_> {
                 (CollectedCells::Bytes(cells), CollectedCells::Bytes(values)) => {
                     let value = place.map_or(Some(&None), |place| values.get(place));
                     if let Some(value) = value {
-                        cells.push(value.as_ref().map(|value| value.duplicate(self.limits)).transpose()?);
+                        cells.push(
+                            value
+                                .as_ref()
+                                .map(|value| value.duplicate(&mut self.shard.limits))
+                                .transpose()?,
+                        );
                     }
                     value.is_some()
                 }
@@ -340,8 +340,4 @@ fn copy<T: Copy>(cells: &mut Vec<Option<T>>, values: &[Option<T>], place: Option
 
 fn bits(bytes: &[u8], count: usize) -> impl Iterator<Item = bool> + '_ {
     bytes.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1)).take(count)
-}
-
-pub(super) fn little_endian(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte))
 }

@@ -2,7 +2,7 @@
 //!
 //! The field numbers are those of Arrow's `format/Message.fbs` and `format/File.fbs`.
 
-use super::super::gather::{TableFile, TableLimits};
+use super::super::gather::{TableLimits, TableShard, damaged};
 use super::super::unpack::BlockCodec;
 use super::flat::{FlatTable, longs};
 use super::schema::ArrowSchema;
@@ -47,41 +47,37 @@ struct ArrowMessage {
     end: u64,
 }
 
-fn damaged(offset: u64, what: &str) -> Malformed {
-    Malformed { offset, message: format!("{what}: the shard is damaged") }
+pub(super) fn read(shard: &mut TableShard<'_>) -> Result<ArrowMessages, Malformed> {
+    let start = shard.file.read(0, shard.file.size().min(8))?;
+    if start.starts_with(MAGIC) { read_file(shard) } else { read_stream(shard) }
 }
 
-pub(super) fn read(file: &mut TableFile<'_>, limits: &mut TableLimits) -> Result<ArrowMessages, Malformed> {
-    let start = file.read(0, file.size().min(8))?;
-    if start.starts_with(MAGIC) { read_file(file, limits) } else { read_stream(file, limits) }
-}
-
-fn read_stream(file: &mut TableFile<'_>, limits: &mut TableLimits) -> Result<ArrowMessages, Malformed> {
-    let size = file.size();
-    let Some(first) = ArrowMessage::read(file, 0, size, limits)? else {
+fn read_stream(shard: &mut TableShard<'_>) -> Result<ArrowMessages, Malformed> {
+    let size = shard.file.size();
+    let Some(first) = ArrowMessage::read(shard, 0, size)? else {
         return Err(damaged(0, "an Arrow stream without a schema"));
     };
     let schema = first.schema()?;
     let (mut batches, mut at) = (Vec::new(), first.end);
-    while let Some(message) = ArrowMessage::read(file, at, size, limits)? {
-        batches.push(message.batch(limits)?);
+    while let Some(message) = ArrowMessage::read(shard, at, size)? {
+        batches.push(message.batch(&mut shard.limits)?);
         at = message.end;
     }
     // A length of zero marks the end. Later versions of Arrow write another mark before this length.
-    let marks = file.read(at, (size - at).min(9))?;
+    let marks = shard.file.read(at, (size - at).min(9))?;
     if marks.len() > 8 || marks.len() > 4 && marks[..4] != [0xFF; 4] {
         return Err(damaged(at, "more bytes follow the end of an Arrow stream"));
     }
     Ok(ArrowMessages { schema, batches })
 }
 
-fn read_file(file: &mut TableFile<'_>, limits: &mut TableLimits) -> Result<ArrowMessages, Malformed> {
-    let size = file.size();
+fn read_file(shard: &mut TableShard<'_>) -> Result<ArrowMessages, Malformed> {
+    let size = shard.file.size();
     if size < 18 {
         return Err(damaged(size, "a truncated Arrow file"));
     }
     let tail_at = size - 10;
-    let tail = file.read(tail_at, 10)?;
+    let tail = shard.file.read(tail_at, 10)?;
     let (Some(length), Some(MAGIC)) = (tail.first_chunk::<4>(), tail.get(4..)) else {
         return Err(damaged(tail_at, "an Arrow file that does not end with \"ARROW1\""));
     };
@@ -89,7 +85,7 @@ fn read_file(file: &mut TableFile<'_>, limits: &mut TableLimits) -> Result<Arrow
     let Some(footer_at) = tail_at.checked_sub(length).filter(|&at| at >= 8 && length <= LARGEST) else {
         return Err(damaged(tail_at, "the stated length of the Arrow footer exceeds the file or the limit"));
     };
-    let bytes = file.read(footer_at, length)?;
+    let bytes = shard.file.read(footer_at, length)?;
     let wrong = || damaged(footer_at, "an Arrow footer that cannot be read");
     let footer = FlatTable::root(&bytes).ok_or_else(wrong)?;
     let version = footer.i16(0).ok_or_else(wrong)?;
@@ -98,8 +94,8 @@ fn read_file(file: &mut TableFile<'_>, limits: &mut TableLimits) -> Result<Arrow
     for (field, is_rows) in [(2, false), (3, true)] {
         for at in longs(footer.vector(field, 24).ok_or_else(wrong)?, 24, 0) {
             let at = u64::try_from(at).map_err(|_| wrong())?;
-            let message = ArrowMessage::read(file, at, footer_at, limits)?;
-            let batch = message.ok_or_else(|| damaged(at, "a batch is missing"))?.batch(limits)?;
+            let message = ArrowMessage::read(shard, at, footer_at)?;
+            let batch = message.ok_or_else(|| damaged(at, "a batch is missing"))?.batch(&mut shard.limits)?;
             if (batch.what == BatchUse::Rows) != is_rows {
                 return Err(damaged(at, "a batch is of another kind than the footer states"));
             }
@@ -121,17 +117,12 @@ fn schema(schema: FlatTable<'_>, version: i16, offset: u64) -> Result<ArrowSchem
 
 impl ArrowMessage {
     /// Reads the message at an offset. The message and its body must end before `end`. `None` at the end of a stream.
-    fn read(
-        file: &mut TableFile<'_>,
-        offset: u64,
-        end: u64,
-        limits: &mut TableLimits,
-    ) -> Result<Option<Self>, Malformed> {
+    fn read(shard: &mut TableShard<'_>, offset: u64, end: u64) -> Result<Option<Self>, Malformed> {
         let wrong = |what| damaged(offset.min(end), what);
         if offset >= end {
             return Err(wrong("a truncated Arrow stream, without an end mark"));
         }
-        let head = file.read(offset, (end - offset).min(8))?;
+        let head = shard.file.read(offset, (end - offset).min(8))?;
         let number = |at: usize| head.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
         // Before Arrow 0.15, a message began with its length.
         let (length, begins) = match number(0) {
@@ -146,8 +137,8 @@ impl ArrowMessage {
         if length > LARGEST || begins + length > end {
             return Err(wrong("neither an Arrow message nor the end of the stream"));
         }
-        limits.take_bytes(length, offset)?;
-        let bytes = file.read(begins, length)?;
+        shard.limits.take_bytes(length, offset)?;
+        let bytes = shard.file.read(begins, length)?;
         let body = begins + length;
         let header = FlatTable::root(&bytes).and_then(|message| message.i64(3));
         let body_length = header.and_then(|length| u64::try_from(length).ok());

@@ -10,11 +10,10 @@ mod schema;
 mod views;
 
 use super::FieldKind;
-use super::blocks::ShardBlocks;
-use super::gather::{self, TableLimits};
+use super::gather::{self, TableShard};
 use super::hugging_face::DeclaredFeatures;
 use super::table::ShardTable;
-use crate::source::{Malformed, ReadAt, Window};
+use crate::source::{Malformed, ReadAt};
 use messages::BatchUse;
 use schema::{ArrowColumn, ArrowContent};
 
@@ -25,27 +24,18 @@ use schema::{ArrowColumn, ArrowContent};
 /// [`Malformed`] for a file that is neither an Arrow file nor a stream, or is damaged or truncated. A column that
 /// cannot be read is [`super::table::TableCells::Refused`].
 pub fn table(source: &dyn ReadAt, kept: &[String]) -> Result<ShardTable, Malformed> {
-    let mut file = Window::new(source);
-    let mut limits = TableLimits::of(file.size()).with_kept_texts(kept);
-    let mut blocks = ShardBlocks::of(file.size());
-    let messages = messages::read(&mut file, &mut limits)?;
+    let mut shard = TableShard::of(source, kept);
+    let messages = messages::read(&mut shard)?;
     let features = DeclaredFeatures::read(messages.schema.hugging_face.as_deref());
     let rows = messages.batches.iter().filter(|batch| batch.what == BatchUse::Rows).map(|batch| batch.rows);
     let samples = rows.fold(0, u64::saturating_add);
     let mut columns = Vec::new();
     for column in &messages.schema.columns {
-        let cells = columns::read(column, &messages.batches, &mut file, &mut limits, &mut blocks);
-        columns.extend(gather::column(
-            &column.path,
-            column.in_bytes_and_path,
-            kind(column),
-            cells,
-            &features,
-            &mut file,
-            &mut blocks,
-        )?);
+        let cells = columns::read(column, &messages.batches, &mut shard);
+        let place = (&column.path[..], column.in_bytes_and_path);
+        columns.extend(gather::column(place, kind(column), cells, &features, &mut shard)?);
     }
-    Ok(ShardTable { samples, columns: gather::by_different_names(columns), blocks: blocks.into_rows() })
+    Ok(ShardTable { samples, columns: gather::by_different_names(columns), blocks: shard.blocks.rows })
 }
 
 fn kind(column: &ArrowColumn) -> FieldKind {

@@ -2,10 +2,10 @@
 //! up to 12 bytes is stored in the view itself. For a longer value, the view has its first four bytes, the index of a
 //! buffer, and the offset in that buffer.
 
-use super::super::gather::{ByteValue, ColumnFault};
+use super::super::gather::{ByteValue, ColumnFault, little_endian};
 use super::super::table::CellExtent;
 use super::super::unpack::LARGEST_BLOCK;
-use super::columns::{BatchReader, BufferBytes, little_endian};
+use super::columns::{BatchReader, BufferBytes};
 use super::schema::BufferPlace;
 
 /// The size of a view, and the largest size of a value that is stored in its view, in bytes.
@@ -43,7 +43,7 @@ pub(super) fn append(
     let views = match buffers.first() {
         Some(ViewBuffer { unpacked: Some(bytes), .. }) => bytes.get(..VIEW_BYTES * rows).map(<[u8]>::to_vec),
         Some(&ViewBuffer { stored_at: Some(offset), length, .. }) if length >= (VIEW_BYTES * rows) as u64 => {
-            Some(reader.file.read(offset, (VIEW_BYTES * rows) as u64)?)
+            Some(reader.shard.file.read(offset, (VIEW_BYTES * rows) as u64)?)
         }
         _ => None,
     };
@@ -68,7 +68,7 @@ pub(super) fn append(
                 ByteValue::Stored(CellExtent { offset: offset + at, length: length as u32 })
             }
             Some(ViewBuffer { unpacked: Some(bytes), .. }) => {
-                ByteValue::text(&bytes[at as usize..end as usize], reader.limits)?
+                ByteValue::text(&bytes[at as usize..end as usize], &mut reader.shard.limits)?
             }
             _ => return Err(reader.damaged("a value extends beyond the end of its buffer")),
         };

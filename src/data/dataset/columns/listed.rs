@@ -3,7 +3,6 @@
 
 use super::matching::NAMES;
 use super::{Cell, ColumnItem, Row, TableFault, parsed};
-use crate::dataset::FieldKind;
 use crate::dataset::label_column::UsualLabels;
 use crate::dataset::table::{TableCells, TableColumn};
 use crate::source::TableFormat;
@@ -80,16 +79,7 @@ impl ListingTable {
             }
             _ => self.cells(at),
         };
-        let kind = match &cells {
-            TableCells::Bools(_) | TableCells::Integers(_) => FieldKind::Integer,
-            TableCells::Floats(_) => FieldKind::Float,
-            TableCells::Texts(_) => FieldKind::Text,
-            TableCells::IntegerLists(..)
-            | TableCells::FloatLists(..)
-            | TableCells::Extents(_)
-            | TableCells::Refused(_) => FieldKind::Bytes,
-        };
-        TableColumn { name, kind, classes: Vec::new(), cells }
+        TableColumn { name, kind: cells.kind(), classes: Vec::new(), cells }
     }
 
     /// The cells of a column: numbers if all cells are written as numbers, else strings. Class numbers can have leading
@@ -145,7 +135,7 @@ impl ListingTable {
 }
 
 impl Cell {
-    fn number(&self) -> Option<ColumnItem> {
+    pub(super) fn number(&self) -> Option<ColumnItem> {
         match self {
             Self::Bare(text) => ColumnItem::written(text.trim()),
             Self::Bool(truth) => Some(ColumnItem::Bool(*truth)),
@@ -166,6 +156,7 @@ impl Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dataset::FieldKind;
 
     fn listing(text: &str) -> ListingTable {
         ListingTable::parse(TableFormat::Commas, text.as_bytes(), None).unwrap()

@@ -145,12 +145,7 @@ pub(super) fn values(
             wrong(at / each.max(1), format!(", where item {} is a number {why}", at % each))
         });
     }
-    let item = |cell: &Cell| match cell {
-        Cell::Bare(text) => ColumnItem::written(text),
-        Cell::Bool(truth) => Some(ColumnItem::Bool(*truth)),
-        _ => None,
-    };
-    let texts = |cell: &Cell| *cell != Cell::Empty && item(cell).is_none();
+    let texts = |cell: &Cell| *cell != Cell::Empty && cell.number().is_none();
     match (cells.clone().position(texts), kind) {
         (None, _) => {}
         (Some(_), None) => return Ok(ColumnValues::Texts(cells.map(Cell::text).collect())),
@@ -163,7 +158,8 @@ pub(super) fn values(
         let message = ", must be a number as in other lines (write \"nan\" for a missing value)";
         return Err(wrong(sample, message.to_owned()));
     }
-    typed(cells.filter_map(item), None, kind).map_err(|(sample, why)| wrong(sample, format!(", {why}")))
+    typed(cells.filter_map(Cell::number), None, kind)
+        .map_err(|(sample, why)| wrong(sample, format!(", {why}")))
 }
 
 fn items_of(list: &str) -> Vec<ColumnItem> {

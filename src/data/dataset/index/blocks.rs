@@ -46,11 +46,8 @@ impl DatasetIndex {
     /// # Panics
     /// Panics when the index has no such file.
     pub fn block(&self, extent: Extent) -> Option<FileBlock> {
-        if self.is_stream() {
-            return None;
-        }
-        let (placed, own) = self.dataset_of_file(extent.file);
-        let row = placed.part.block(Extent { file: own, ..extent })?;
+        let (part, own) = self.own_file(extent.file)?;
+        let row = part.block(Extent { file: own, ..extent })?;
         let (content, version) = (BlockContent::Compressed(row), self.shard_version(extent.file));
         Some(FileBlock { file: extent.file, content, version })
     }

@@ -14,7 +14,7 @@ impl DatasetIndex {
     pub fn local_parts(&self) -> impl Iterator<Item = (&Path, u64)> {
         self.parts.iter().filter_map(|placed| {
             let first = placed.part.first_local()?;
-            Some((placed.part.base(), placed.sample + first))
+            Some((placed.part.base.as_path(), placed.sample + first))
         })
     }
 
@@ -28,7 +28,7 @@ impl DatasetIndex {
                 let local = files.filter(|&file| placed.part.remote(file).is_none());
                 found.extend(local.filter_map(|file| Some(placed.part.path(file).parent()?.to_path_buf())));
             } else if !placed.part.is_remote() {
-                found.insert(placed.part.base().to_path_buf());
+                found.insert(placed.part.base.clone());
             }
         }
         found
@@ -36,7 +36,7 @@ impl DatasetIndex {
 
     /// Whether any file is read by requests to a server.
     pub fn has_remote(&self) -> bool {
-        self.parts.iter().any(|placed| placed.part.has_remote())
+        self.parts.iter().any(|placed| placed.part.has_remote)
     }
 
     /// Whether the provider bills the requests for any file.
@@ -66,10 +66,7 @@ impl DatasetIndex {
     /// The source that serves a file by range requests, and the file's name in that source; `None` if the file is read
     /// by path.
     pub fn remote(&self, file: FileId) -> Option<(Arc<dyn RangeSource>, Vec<u8>)> {
-        if self.is_stream() {
-            return None;
-        }
-        let (placed, file) = self.dataset_of_file(file);
-        placed.part.remote(file)
+        let (part, file) = self.own_file(file)?;
+        part.remote(file)
     }
 }

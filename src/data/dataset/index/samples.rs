@@ -92,11 +92,8 @@ impl DatasetIndex {
     /// # Panics
     /// Panics if `sample` is not below [`DatasetIndex::len`].
     pub fn header_summary(&self, sample: u64) -> Option<&RawHeaderSummary> {
-        if self.is_stream() {
-            return None;
-        }
-        let placed = self.dataset_of_sample(sample).1;
-        placed.part.header_summary(sample - placed.sample)
+        let (part, sample) = self.own_sample(sample)?;
+        part.header_summary(sample)
     }
 
     /// Locates the member with index `field` in [`IndexOptions::members`]. Without members, the image has index 0.
@@ -121,11 +118,7 @@ impl DatasetIndex {
     /// # Panics
     /// Panics if `sample` is not below [`DatasetIndex::len`], or if the member does not exist.
     pub fn is_packed_member(&self, sample: u64, field: usize) -> bool {
-        if self.is_stream() {
-            return false;
-        }
-        let placed = self.dataset_of_sample(sample).1;
-        placed.part.is_packed_member(sample - placed.sample, field)
+        self.own_sample(sample).is_some_and(|(part, sample)| part.is_packed_member(sample, field))
     }
 
     /// Whether the first read of a sample fetches exactly one packed member.
@@ -133,11 +126,7 @@ impl DatasetIndex {
     /// # Panics
     /// Panics if `sample` is not below [`DatasetIndex::len`].
     pub fn is_packed_record(&self, sample: u64) -> bool {
-        if self.is_stream() {
-            return false;
-        }
-        let placed = self.dataset_of_sample(sample).1;
-        placed.part.is_packed_record(sample - placed.sample)
+        self.own_sample(sample).is_some_and(|(part, sample)| part.is_packed_record(sample))
     }
 
     /// Whether a member of a sample is stored so far from the other members that it needs a separate read.
@@ -145,10 +134,6 @@ impl DatasetIndex {
     /// # Panics
     /// Panics if `sample` is not below [`DatasetIndex::len`].
     pub fn is_apart(&self, sample: u64) -> bool {
-        if self.is_stream() {
-            return false;
-        }
-        let placed = self.dataset_of_sample(sample).1;
-        placed.part.is_apart(sample - placed.sample)
+        self.own_sample(sample).is_some_and(|(part, sample)| part.is_apart(sample))
     }
 }

@@ -7,11 +7,8 @@ use base::error::{Error, Result};
 impl DatasetIndex {
     /// The stamp of a shard when it was indexed or last accepted; `None` for a loose file.
     pub fn shard_stamp(&self, file: FileId) -> Option<Stamp> {
-        if self.is_stream() {
-            return None;
-        }
-        let (placed, file) = self.dataset_of_file(file);
-        placed.part.shard_stamp(file)
+        let (part, file) = self.own_file(file)?;
+        part.shard_stamp(file)
     }
 
     /// Whether a file is a shard that was unreadable when its dataset was indexed.
@@ -29,7 +26,7 @@ impl DatasetIndex {
     pub fn stat(&self, file: FileId) -> Result<Stamp> {
         let gone = || Error::io("look at", self.path(file), std::io::ErrorKind::NotFound.into());
         let (placed, own) = self.dataset_of_file(file);
-        let stamp = placed.part.stamp_now(own)?.stamp().ok_or_else(gone)?;
+        let stamp = placed.part.source.stamp(&placed.part.name_in_source(own))?.stamp().ok_or_else(gone)?;
         // For files on servers the inode field is a digest of the ETag, so always compare it.
         Ok(if placed.part.remote(own).is_some() { stamp } else { placed.part.known(stamp) })
     }
@@ -39,7 +36,8 @@ impl DatasetIndex {
     pub fn shard_version(&self, file: FileId) -> Option<FileVersion> {
         let (placed, file) = self.dataset_of_file(file);
         let stamp = placed.part.shard_stamp(file)?;
-        Some(if placed.part.matches_index(file) { stamp.version() } else { FileVersion::NO_COPY })
+        let has_changed = placed.part.changed_shards.contains(&(file.0 as usize));
+        Some(if has_changed { FileVersion::NO_COPY } else { stamp.version() })
     }
 
     /// Checks a shard whose stamp differs from [`DatasetIndex::shard_stamp`]. The shard is parsed again. If it holds
@@ -74,10 +72,6 @@ impl DatasetIndex {
 
     /// Whether the stamp of a shard changed since the index was opened, while its samples stayed the same.
     pub fn has_moved(&self, file: FileId) -> bool {
-        if self.is_stream() {
-            return false;
-        }
-        let (placed, file) = self.dataset_of_file(file);
-        placed.part.has_moved(file)
+        self.own_file(file).is_some_and(|(part, file)| part.has_moved(file))
     }
 }

@@ -1,10 +1,11 @@
 //! Arrow files and streams as a layout of shards. Each shard is a table, which `dataset/arrow/` parses.
 
-use super::super::samples::ShardContents;
+use super::super::arrow;
 use super::super::survey::below;
-use super::super::{Contents, arrow, rows_of_table};
-use super::{LABELS, ShardLayout, ShardParser, ShardReadOptions, is_file_name, is_internal_name, read_list};
-use crate::source::{DatasetSource, Malformed, ReadAt};
+use super::{
+    ShardLayout, ShardParser, ShardReadOptions, TableParser, is_file_name, is_internal_name, read_list,
+};
+use crate::source::DatasetSource;
 use base::error::{Error, Result};
 use serde_json::Value;
 
@@ -18,10 +19,6 @@ const INDICES: [&str; 2] = ["_indices_files", "_indices_data_files"];
 pub(super) struct ArrowShards;
 
 impl ShardLayout for ArrowShards {
-    fn samples(&self) -> Contents {
-        Contents::Images
-    }
-
     /// Excludes `cache-*.arrow`, in which `datasets` stores results of computations next to the shards.
     fn is_shard(&self, name: &[u8]) -> bool {
         name.ends_with(b".arrow") && !name.starts_with(b"cache-") && !is_internal_name(name)
@@ -68,27 +65,11 @@ impl ShardLayout for ArrowShards {
         "the Arrow files hold no row".to_owned()
     }
 
-    fn parser(&self, _: &dyn DatasetSource, _: bool) -> Result<Box<dyn ShardParser>> {
-        Ok(Box::new(ArrowParser::default()))
+    fn parser(&self, _: &dyn DatasetSource, reading: &ShardReadOptions) -> Result<Box<dyn ShardParser>> {
+        Ok(Box::new(TableParser { table: arrow::table, reading: reading.clone() }))
     }
 }
 
 fn is_empty(value: &Value) -> bool {
     value.is_null() || value.as_array().is_some_and(Vec::is_empty)
-}
-
-#[derive(Default)]
-struct ArrowParser {
-    reading: ShardReadOptions,
-}
-
-impl ShardParser for ArrowParser {
-    fn set_read_options(&mut self, reading: ShardReadOptions) {
-        self.reading = reading;
-    }
-
-    fn contents(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
-        let table = arrow::table(bytes, &self.reading.kept_texts)?;
-        rows_of_table::contents(table, bytes, &LABELS, &self.reading)
-    }
 }

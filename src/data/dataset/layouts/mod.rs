@@ -15,10 +15,9 @@ mod wire;
 
 pub use mds::mds_table;
 pub(super) use packed::PackedShards;
+pub(super) use tar_of_tars::is_tar_of_tars;
 pub use tar_of_tars::tar_of_tars;
-pub(super) use tar_of_tars::{TarsOfClasses, is_tar_of_tars};
 pub use tf_example::tf_examples;
-pub(super) use tfrecord::RecordShards;
 pub use tfrecord::masked;
 pub use tfrecord::records;
 pub(super) use webdataset::TarShards;
@@ -26,7 +25,9 @@ pub(super) use webdataset::TarShards;
 use super::Contents;
 use super::dataset_card::CARD;
 use super::label_column::LABELS;
+use super::rows_of_table;
 use super::samples::ShardContents;
+use super::table::ShardTable;
 use crate::source::{DatasetSource, Malformed, OpenFile, ReadAt, is_gone};
 use base::error::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,8 @@ pub(super) struct ShardReadOptions {
     /// The columns from which the index keeps all strings. Some shards do not store the strings of such a column
     /// verbatim, and a column must be read in the same way from all shards.
     pub(super) kept_texts: Vec<String>,
+    /// In layouts that group files with a common stem into samples: whether a sample needs no image.
+    pub(super) every_stem: bool,
     /// The column, tar member or JSON key that the user chose as the label. With `None`, usual names such as "label"
     /// are tried.
     pub(super) label: Option<String>,
@@ -51,9 +54,14 @@ fn is_internal_name(name: &[u8]) -> bool {
 }
 
 pub(super) trait ShardLayout: Sync {
-    fn samples(&self) -> Contents;
+    fn samples(&self) -> Contents {
+        Contents::Images
+    }
 
-    fn is_shard(&self, name: &[u8]) -> bool;
+    /// Whether a file with this name is a shard. Never for layouts whose shards are found by a list or by contents.
+    fn is_shard(&self, _name: &[u8]) -> bool {
+        false
+    }
 
     /// Whether a file with this name is a shard of this layout with an unsupported compression.
     fn is_compressed(&self, _name: &[u8]) -> bool {
@@ -98,17 +106,14 @@ pub(super) trait ShardLayout: Sync {
         true
     }
 
-    /// Creates the parser of the shards of the dataset in `source`. In layouts that group files with a common stem into
-    /// samples, `every_stem` says that a sample needs no image.
+    /// Creates the parser of the shards of the dataset in `source`.
     ///
     /// # Errors
     /// The errors of [`ShardLayout::listed_shards`].
-    fn parser(&self, source: &dyn DatasetSource, every_stem: bool) -> Result<Box<dyn ShardParser>>;
+    fn parser(&self, source: &dyn DatasetSource, reading: &ShardReadOptions) -> Result<Box<dyn ShardParser>>;
 }
 
 pub(super) trait ShardParser: Send + Sync {
-    fn set_read_options(&mut self, _reading: ShardReadOptions) {}
-
     /// Lists the samples of the shard at the path `name` below the root. Does not read the contents of samples.
     ///
     /// # Errors
@@ -122,6 +127,19 @@ pub(super) trait ShardParser: Send + Sync {
     /// [`Malformed`] with the offset of the difference.
     fn verify(&self, _name: &[u8], _bytes: &dyn ReadAt) -> Result<Option<String>, Malformed> {
         Ok(None)
+    }
+}
+
+/// The parser of shards that are one table each.
+struct TableParser {
+    table: fn(&dyn ReadAt, &[String]) -> Result<ShardTable, Malformed>,
+    reading: ShardReadOptions,
+}
+
+impl ShardParser for TableParser {
+    fn contents(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
+        let table = (self.table)(bytes, &self.reading.kept_texts)?;
+        rows_of_table::contents(table, bytes, &LABELS, &self.reading)
     }
 }
 

@@ -11,27 +11,19 @@ use super::super::kind::{IMAGE_EXTENSIONS, image_extensions, image_rank};
 use super::super::left_out::SkipReason;
 use super::super::member::{MemberPlace, MemberRow};
 use super::super::samples::{ShardContents, ShardFindings, split, text};
-use super::super::{Contents, Notes, shards};
-use super::{ShardLayout, ShardParser};
+use super::super::{Notes, shards};
+use super::{ShardLayout, ShardParser, ShardReadOptions};
 use crate::source::{DatasetSource, Malformed, ReadAt};
 use base::error::Result;
 use std::collections::BTreeMap;
 use std::io;
 
-pub(in crate::dataset) struct TarsOfClasses;
+/// A tar of tars has the name of a tar shard, so [`is_tar_of_tars`] detects it by its contents.
+pub(super) struct TarsOfClasses;
 
 const ENDING: &[u8] = b".tar";
 
 impl ShardLayout for TarsOfClasses {
-    fn samples(&self) -> Contents {
-        Contents::Images
-    }
-
-    /// A tar of tars has the name of a tar shard, so [`is_tar_of_tars`] detects it by its contents.
-    fn is_shard(&self, _: &[u8]) -> bool {
-        false
-    }
-
     fn empty_message(&self) -> String {
         format!("the tars in it hold no {} image", image_extensions())
     }
@@ -40,7 +32,7 @@ impl ShardLayout for TarsOfClasses {
         false
     }
 
-    fn parser(&self, _: &dyn DatasetSource, _: bool) -> Result<Box<dyn ShardParser>> {
+    fn parser(&self, _: &dyn DatasetSource, _: &ShardReadOptions) -> Result<Box<dyn ShardParser>> {
         Ok(Box::new(Self))
     }
 }
@@ -99,7 +91,8 @@ pub fn tar_of_tars<S: ReadAt + ?Sized>(source: &S) -> Result<ShardContents, Malf
             continue;
         }
         let name = text(&member.name);
-        let class = last_part(&member.name).strip_suffix(ENDING).filter(|class| !class.is_empty());
+        let last = member.name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        let class = last.strip_suffix(ENDING).filter(|class| !class.is_empty());
         let Some(class) = class.map(text) else {
             let message = format!(
                 "{name:?} is next to tars, which are the classes of a tar of tars: a shard must contain either images \
@@ -200,10 +193,6 @@ fn findings(notes: Notes, images: &[InnerImage], classes: BTreeMap<String, u32>)
         classes: classes.into_keys().collect(),
         ..ShardFindings::default()
     }
-}
-
-fn last_part(name: &[u8]) -> &[u8] {
-    name.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
 }
 
 /// One member of the outer tar, as the file that the parser of the inner tar reads.

@@ -10,10 +10,10 @@ use super::super::gather::MAX_CELLS;
 use super::super::label_column::UsualLabels;
 use super::super::samples::ShardContents;
 use super::super::survey::is_tfrecord;
-use super::super::table::{CellExtent, ShardTable, TableCells, TableColumn};
+use super::super::table::{ShardTable, TableCells, TableColumn};
 use super::super::value_kinds::ValueKinds;
 use super::super::whole_file::{UnpackedShard, in_decompressed};
-use super::super::{Contents, FieldKind, rows_of_table, shards};
+use super::super::{FieldKind, rows_of_table, shards};
 use super::tfrecord::{check_payload, codec_of, next_record};
 use super::wire::{WireMessage, WireValue};
 use super::{ShardLayout, ShardParser, ShardReadOptions};
@@ -37,10 +37,6 @@ const SMALL: u32 = 4096;
 pub(super) struct ExampleShards;
 
 impl ShardLayout for ExampleShards {
-    fn samples(&self) -> Contents {
-        Contents::Images
-    }
-
     fn is_shard(&self, name: &[u8]) -> bool {
         is_tfrecord(name)
     }
@@ -49,21 +45,16 @@ impl ShardLayout for ExampleShards {
         "the shards hold no record".to_owned()
     }
 
-    fn parser(&self, _: &dyn DatasetSource, _: bool) -> Result<Box<dyn ShardParser>> {
-        Ok(Box::new(ExampleParser::default()))
+    fn parser(&self, _: &dyn DatasetSource, reading: &ShardReadOptions) -> Result<Box<dyn ShardParser>> {
+        Ok(Box::new(ExampleParser { reading: reading.clone() }))
     }
 }
 
-#[derive(Default)]
 struct ExampleParser {
     reading: ShardReadOptions,
 }
 
 impl ShardParser for ExampleParser {
-    fn set_read_options(&mut self, reading: ShardReadOptions) {
-        self.reading = reading;
-    }
-
     fn contents(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
         let contents =
             |bytes: &dyn ReadAt| rows_of_table::contents(tf_examples(bytes)?, bytes, &LABELS, &self.reading);
@@ -216,18 +207,15 @@ struct ExampleTable {
     /// [`MAX_CELLS`].
     listed: u64,
     places: HashMap<String, usize>,
-    columns: Vec<(String, FeatureColumn)>,
+    columns: Vec<FeatureColumn>,
 }
 
-/// The values of a feature, one for each record up to the last record that has the feature.
-enum FeatureColumn {
-    Nothing,
-    Bytes(Vec<Option<CellExtent>>, ValueKinds),
-    Floats(Vec<Option<f64>>),
-    Integers(Vec<Option<i64>>),
-    FloatLists(u32, Vec<Option<Box<[f64]>>>),
-    IntegerLists(u32, Vec<Option<Box<[i64]>>>),
-    Refused(String),
+/// A feature as a column. It has cells up to the last record that has the feature.
+struct FeatureColumn {
+    name: String,
+    /// `None` until a record of this shard has a value.
+    cells: Option<TableCells>,
+    kinds: ValueKinds,
 }
 
 impl ExampleTable {
@@ -248,67 +236,65 @@ impl ExampleTable {
                     return Err(too_many(0));
                 }
                 self.places.insert(name.clone(), self.columns.len());
-                self.columns.push((name, FeatureColumn::Nothing));
+                self.columns.push(FeatureColumn { name, cells: None, kinds: ValueKinds::default() });
                 self.columns.len() - 1
             }
         };
-        let column = &mut self.columns[place].1;
-        if matches!(column, FeatureColumn::Nothing) {
-            *column = match &value {
+        let FeatureColumn { cells, kinds, .. } = &mut self.columns[place];
+        let cells = match cells {
+            Some(cells) => cells,
+            none => none.insert(match &value {
                 FeatureValue::Nothing => return Ok(()),
-                FeatureValue::Bytes(_) => FeatureColumn::Bytes(Vec::new(), ValueKinds::default()),
-                FeatureValue::Float(_) => FeatureColumn::Floats(Vec::new()),
-                FeatureValue::Integer(_) => FeatureColumn::Integers(Vec::new()),
-                FeatureValue::Floats(list) => FeatureColumn::FloatLists(list.len() as u32, Vec::new()),
-                FeatureValue::Integers(list) => FeatureColumn::IntegerLists(list.len() as u32, Vec::new()),
-                FeatureValue::Several(what) => FeatureColumn::Refused(several(what, self.records)),
-            };
-        }
-        if value.each() > 1 && !matches!(column, FeatureColumn::Refused(_)) {
+                FeatureValue::Bytes(_) => TableCells::Extents(Vec::new()),
+                FeatureValue::Float(_) => TableCells::Floats(Vec::new()),
+                FeatureValue::Integer(_) => TableCells::Integers(Vec::new()),
+                FeatureValue::Floats(list) => TableCells::FloatLists(list.len() as u32, Vec::new()),
+                FeatureValue::Integers(list) => TableCells::IntegerLists(list.len() as u32, Vec::new()),
+                FeatureValue::Several(what) => TableCells::Refused(several(what, self.records)),
+            }),
+        };
+        if value.each() > 1 && !matches!(cells, TableCells::Refused(_)) {
             self.listed += value.each() as u64;
             if self.listed > MAX_CELLS {
                 let reason = "has more numbers in lists than a shard may have: write smaller shards";
-                *column = FeatureColumn::Refused(reason.to_owned());
+                *cells = TableCells::Refused(reason.to_owned());
             }
         }
-        match (column, value) {
-            (FeatureColumn::Refused(_), _) | (_, FeatureValue::Nothing) => {}
-            (FeatureColumn::Bytes(cells, kinds), FeatureValue::Bytes(extent)) => {
+        match (cells, value) {
+            (TableCells::Refused(_), _) | (_, FeatureValue::Nothing) => {}
+            (TableCells::Extents(cells), FeatureValue::Bytes(extent)) => {
                 kinds.look(source, extent)?;
                 put(cells, self.records, extent);
             }
-            (FeatureColumn::Floats(cells), FeatureValue::Float(number)) => {
+            (TableCells::Floats(cells), FeatureValue::Float(number)) => {
                 put(cells, self.records, f64::from(number));
             }
-            (FeatureColumn::Integers(cells), FeatureValue::Integer(number)) => {
-                put(cells, self.records, number);
-            }
-            (FeatureColumn::FloatLists(each, cells), FeatureValue::Floats(list))
+            (TableCells::Integers(cells), FeatureValue::Integer(number)) => put(cells, self.records, number),
+            (TableCells::FloatLists(each, cells), FeatureValue::Floats(list))
                 if list.len() as u32 == *each =>
             {
                 put(cells, self.records, list.into_iter().map(f64::from).collect());
             }
-            (FeatureColumn::IntegerLists(each, cells), FeatureValue::Integers(list))
+            (TableCells::IntegerLists(each, cells), FeatureValue::Integers(list))
                 if list.len() as u32 == *each =>
             {
                 put(cells, self.records, list.into_boxed_slice());
             }
-            (column, FeatureValue::Several(what)) => {
-                *column = FeatureColumn::Refused(several(what, self.records));
+            (cells, FeatureValue::Several(what)) => {
+                *cells = TableCells::Refused(several(what, self.records));
             }
-            (column, value) => {
-                let (was, is) = (column.words(), value.words());
+            (cells, value) => {
+                let ((was, was_each), (is, is_each)) = (words(cells), (value.words(), value.each()));
                 let reason = if was == is {
-                    let (was, is) = (column.each(), value.each());
                     format!(
-                        "has lists of different lengths ({was} in some records, {is} in record {}): only columns with \
-                         lists of one length are read",
+                        "has lists of different lengths ({was_each} in some records, {is_each} in record {}): only \
+                         columns with lists of one length are read",
                         self.records
                     )
                 } else {
                     format!("has {was} in some records and {is} in record {}", self.records)
                 };
-                *column = FeatureColumn::Refused(reason);
+                *cells = TableCells::Refused(reason);
             }
         }
         Ok(())
@@ -316,37 +302,38 @@ impl ExampleTable {
 
     fn finish(self) -> ShardTable {
         let records = self.records as usize;
-        fn padded<T: Clone>(mut cells: Vec<Option<T>>, records: usize) -> Vec<Option<T>> {
-            cells.resize(records, None);
-            cells
-        }
-        let column = |(name, column): (String, FeatureColumn)| {
-            let (kind, cells) = match column {
-                FeatureColumn::Bytes(cells, kinds) => {
-                    let is_image = IMAGES.contains(&name.as_str());
-                    let kind = if is_image { FieldKind::Image } else { kinds.kind() };
-                    (kind, TableCells::Extents(padded(cells, records)))
-                }
-                FeatureColumn::Floats(cells) => {
-                    (FieldKind::Float, TableCells::Floats(padded(cells, records)))
-                }
-                FeatureColumn::Integers(cells) => {
-                    (FieldKind::Integer, TableCells::Integers(padded(cells, records)))
-                }
-                FeatureColumn::FloatLists(each, cells) => {
-                    (FieldKind::Float, TableCells::FloatLists(each, padded(cells, records)))
-                }
-                FeatureColumn::IntegerLists(each, cells) => {
-                    (FieldKind::Integer, TableCells::IntegerLists(each, padded(cells, records)))
-                }
-                // If no record in this shard has a value, leave the column out. Other shards determine the type.
-                FeatureColumn::Nothing => return None,
-                FeatureColumn::Refused(reason) => (FieldKind::Bytes, TableCells::Refused(reason)),
+        let column = |FeatureColumn { name, cells, kinds }: FeatureColumn| {
+            // If no record in this shard has a value, leave the column out. Other shards determine the type.
+            let mut cells = cells?;
+            match &mut cells {
+                TableCells::Extents(cells) => cells.resize(records, None),
+                TableCells::Floats(cells) => cells.resize(records, None),
+                TableCells::Integers(cells) => cells.resize(records, None),
+                TableCells::FloatLists(_, cells) => cells.resize(records, None),
+                TableCells::IntegerLists(_, cells) => cells.resize(records, None),
+                TableCells::Bools(_) | TableCells::Texts(_) | TableCells::Refused(_) => {}
+            }
+            let kind = match &cells {
+                TableCells::Extents(_) if IMAGES.contains(&name.as_str()) => FieldKind::Image,
+                TableCells::Extents(_) => kinds.kind(),
+                cells => cells.kind(),
             };
             Some(TableColumn { name, kind, classes: Vec::new(), cells })
         };
         let columns = self.columns.into_iter().filter_map(column).collect();
         ShardTable { samples: self.records, columns, ..ShardTable::default() }
+    }
+}
+
+/// Returns which values the cells are, and how many each cell has.
+fn words(cells: &TableCells) -> (&'static str, usize) {
+    match cells {
+        TableCells::Extents(_) => (BYTES, 1),
+        TableCells::Floats(_) => (FLOATS, 1),
+        TableCells::Integers(_) => (INTEGERS, 1),
+        TableCells::FloatLists(each, _) => (FLOATS, *each as usize),
+        TableCells::IntegerLists(each, _) => (INTEGERS, *each as usize),
+        TableCells::Bools(_) | TableCells::Texts(_) | TableCells::Refused(_) => ("nothing", 1),
     }
 }
 
@@ -356,23 +343,5 @@ fn several(what: &str, record: u64) -> String {
             format!("has a list of several {what} in record {record}: of bytes, only single values are read")
         }
         _ => format!("has a list of more than {LONGEST_LIST} {what} in record {record}, which is the limit"),
-    }
-}
-
-impl FeatureColumn {
-    fn words(&self) -> &'static str {
-        match self {
-            Self::Nothing | Self::Refused(_) => "nothing",
-            Self::Bytes(..) => BYTES,
-            Self::Floats(_) | Self::FloatLists(..) => FLOATS,
-            Self::Integers(_) | Self::IntegerLists(..) => INTEGERS,
-        }
-    }
-
-    fn each(&self) -> usize {
-        match self {
-            Self::FloatLists(each, _) | Self::IntegerLists(each, _) => *each as usize,
-            _ => 1,
-        }
     }
 }

@@ -10,13 +10,13 @@ use super::super::survey::is_tfrecord;
 use super::super::unpack::BlockCodec;
 use super::super::whole_file::{self, UnpackedShard};
 use super::super::{Contents, shards};
-use super::{ShardLayout, ShardParser};
+use super::{ShardLayout, ShardParser, ShardReadOptions};
 use crate::source::{DatasetSource, Malformed, ReadAt, Window};
 use base::crc::{Checksum, checksum};
 use base::error::Result;
 
 /// Shards of records. The payload of each record is a sample.
-pub(in crate::dataset) struct RecordShards;
+pub(super) struct RecordShards;
 
 impl ShardLayout for RecordShards {
     fn samples(&self) -> Contents {
@@ -35,7 +35,7 @@ impl ShardLayout for RecordShards {
         false
     }
 
-    fn parser(&self, _: &dyn DatasetSource, _: bool) -> Result<Box<dyn ShardParser>> {
+    fn parser(&self, _: &dyn DatasetSource, _: &ShardReadOptions) -> Result<Box<dyn ShardParser>> {
         Ok(Box::new(Self))
     }
 }
@@ -58,9 +58,7 @@ impl ShardParser for RecordShards {
 /// codec.
 pub(super) fn codec_of(source: &dyn ReadAt) -> Result<Option<BlockCodec>, Malformed> {
     let mut start = [0; HEADER as usize];
-    let got = source
-        .read_at(&mut start, 0)
-        .map_err(|error| Malformed { offset: 0, message: format!("reading failed: {error}") })?;
+    let got = source.fill_at(&mut start, 0)?;
     if length(&start).is_some() {
         return Ok(None);
     }

@@ -3,12 +3,9 @@
 use super::super::kind::image_extensions;
 use super::super::samples::{ShardContents, Stems, contents_with};
 use super::super::whole_file::{self, UnpackedShard};
-use super::super::{Contents, shards};
 use super::{ShardLayout, ShardParser, ShardReadOptions};
 use crate::source::{DatasetSource, Malformed, ReadAt};
 use base::error::Result;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 
 /// File name suffixes of shards. Compressed shards are decompressed as a whole.
 const ENDINGS: [&str; 4] = [".tar", ".tar.gz", ".tgz", ".tar.zst"];
@@ -16,16 +13,13 @@ const ENDINGS: [&str; 4] = [".tar", ".tar.gz", ".tgz", ".tar.zst"];
 pub(in crate::dataset) struct TarShards;
 
 impl ShardLayout for TarShards {
-    fn samples(&self) -> Contents {
-        Contents::Images
-    }
-
     fn is_shard(&self, name: &[u8]) -> bool {
         ENDINGS.iter().any(|ending| name.ends_with(ending.as_bytes()))
     }
 
     fn is_compressed(&self, name: &[u8]) -> bool {
-        shards::is_compressed_name(OsStr::from_bytes(name))
+        let unsupported = [".tar.bz2", ".tar.xz", ".tar.lz4"];
+        unsupported.iter().any(|ending| name.ends_with(ending.as_bytes()))
     }
 
     fn empty_message(&self) -> String {
@@ -36,9 +30,9 @@ impl ShardLayout for TarShards {
         false
     }
 
-    fn parser(&self, _: &dyn DatasetSource, every_stem: bool) -> Result<Box<dyn ShardParser>> {
-        let stems = if every_stem { Stems::All } else { Stems::WithImage };
-        Ok(Box::new(TarParser { stems, label: None }))
+    fn parser(&self, _: &dyn DatasetSource, reading: &ShardReadOptions) -> Result<Box<dyn ShardParser>> {
+        let stems = if reading.every_stem { Stems::All } else { Stems::WithImage };
+        Ok(Box::new(TarParser { stems, label: reading.label.clone() }))
     }
 }
 
@@ -49,10 +43,6 @@ struct TarParser {
 }
 
 impl ShardParser for TarParser {
-    fn set_read_options(&mut self, reading: ShardReadOptions) {
-        self.label = reading.label;
-    }
-
     fn contents(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
         let label = self.label.as_deref();
         match whole_file::codec_of(bytes)? {

@@ -1,10 +1,11 @@
 //! The manifest of a packed dataset: facts about its source, and the list of its shards.
 
+use super::super::layouts::read_beginning;
 use super::super::summary::{Notes, Skipped};
 use super::super::{Contents, Fingerprint, Layout};
 use super::footer::{PACKED_FORMAT, PackedFooter, ShardIdentity};
 use super::{MANIFEST_FILE, MAX_SHARDS, PACKING_STATE_FILE, UNPACKING_DIRECTORY, shard_name};
-use crate::source::{DatasetSource, EntryState, OpenFile};
+use crate::source::{DatasetSource, EntryState};
 use base::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -156,8 +157,8 @@ impl PackedManifest {
     /// version; [`Error::Io`] if the manifest cannot be read.
     pub fn find(source: &dyn DatasetSource) -> Result<Option<Self>> {
         let path = source.path(MANIFEST_FILE.as_bytes());
-        let bytes = match source.open(MANIFEST_FILE.as_bytes()) {
-            Ok(OpenFile { bytes, .. }) => bytes,
+        let file = match source.open(MANIFEST_FILE.as_bytes()) {
+            Ok(file) => file,
             Err(Error::Io { source: error, .. }) if error.kind() == ErrorKind::NotFound => {
                 return refuse_unfinished(source).map(|()| None);
             }
@@ -165,12 +166,10 @@ impl PackedManifest {
         };
         let damaged =
             |why: String| Error::dataset(&path, format!("is not the manifest of a packed dataset: {why}"));
-        if bytes.size() > LARGEST {
+        if file.bytes.size() > LARGEST {
             return Err(damaged(format!("it has more than {LARGEST} bytes")));
         }
-        let mut text = vec![0; bytes.size() as usize];
-        let read = bytes.read_at(&mut text, 0).map_err(|error| Error::io("read", &path, error))?;
-        text.truncate(read);
+        let text = read_beginning(source, MANIFEST_FILE.as_bytes(), &file, LARGEST)?;
         let value: serde_json::Value =
             serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
         // A manifest of another version has other fields and is not damaged.

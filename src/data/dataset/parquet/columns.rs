@@ -1,10 +1,9 @@
 //! The cells of a Parquet column: the values of its pages, and which cells have no value.
 
-use super::super::blocks::ShardBlocks;
-use super::super::gather::{CollectedCells, ColumnFault, TableFile, TableLimits};
+use super::super::gather::{CollectedCells, ColumnFault, TableShard, damaged, little_endian};
 use super::super::table::TableCells;
 use super::super::unpack::{BlockCodec, BlockSource, LARGEST_BLOCK};
-use super::encodings::{PackedNumbers, little_endian};
+use super::encodings::PackedNumbers;
 use super::footer::ColumnChunk;
 use super::pages::{ChunkPages, DataPage, PageKind};
 use super::schema::{LeafContent, SchemaLeaf};
@@ -35,9 +34,7 @@ pub(super) fn read(
     leaf: &SchemaLeaf,
     content: LeafContent,
     chunks: &[&ColumnChunk],
-    file: &mut TableFile<'_>,
-    limits: &mut TableLimits,
-    blocks: &mut ShardBlocks,
+    shard: &mut TableShard<'_>,
 ) -> Result<TableCells, ColumnFault> {
     let mut cells = match content {
         LeafContent::Bool => CollectedCells::Bools(Vec::new()),
@@ -47,23 +44,21 @@ pub(super) fn read(
         }
         _ => CollectedCells::Integers(Vec::new()),
     };
-    limits.begin_column(&leaf.path);
+    shard.limits.begin_column(&leaf.path);
     for chunk in chunks {
         let codec = chunk.codec.clone().map_err(|name| {
             ColumnFault::Refused(format!("its pages are compressed with {name}, which cannot be read"))
         })?;
-        read_chunk(ChunkReader { leaf, content, codec, file, limits, blocks }, chunk, &mut cells)?;
+        read_chunk(ChunkReader { leaf, content, codec, shard }, chunk, &mut cells)?;
     }
-    cells.finish(matches!(content, LeafContent::Text | LeafContent::Json), file, limits)
+    cells.finish(matches!(content, LeafContent::Text | LeafContent::Json), shard)
 }
 
 struct ChunkReader<'a, 'f> {
     leaf: &'a SchemaLeaf,
     content: LeafContent,
     codec: Option<BlockCodec>,
-    file: &'a mut TableFile<'f>,
-    limits: &'a mut TableLimits,
-    blocks: &'a mut ShardBlocks,
+    shard: &'a mut TableShard<'f>,
 }
 
 fn read_chunk(
@@ -73,8 +68,8 @@ fn read_chunk(
 ) -> Result<(), ColumnFault> {
     let mut pages = ChunkPages::of(chunk);
     let mut dictionary = None;
-    while let Some(page) = pages.next(reader.file, reader.limits)? {
-        reader.limits.take_cells(page.values, page.offset)?;
+    while let Some(page) = pages.next(reader.shard)? {
+        reader.shard.limits.take_cells(page.values, page.offset)?;
         if page.kind == PageKind::Dictionary {
             dictionary = Some(reader.dictionary(&page)?);
             continue;
@@ -87,7 +82,7 @@ fn read_chunk(
     Ok(())
 }
 
-impl ChunkReader<'_, '_> {
+impl<'f> ChunkReader<'_, 'f> {
     fn is_bytes(&self) -> bool {
         matches!(self.content, LeafContent::Bytes | LeafContent::FixedBytes(_))
     }
@@ -132,7 +127,7 @@ impl ChunkReader<'_, '_> {
             Some(page_bytes) => {
                 // Byte values can be too long to copy, so they stay in the compressed block and get addresses in it.
                 let stored_at = match (&body.packed, count) {
-                    (Some((block, packed)), 1..) => Some(self.blocks.add(*block, packed)?),
+                    (Some((block, packed)), 1..) => Some(self.shard.blocks.add(*block, packed)?),
                     _ => body.stored_at,
                 };
                 let stored_at = stored_at.map(|stored_at| stored_at + body.values);
@@ -142,9 +137,8 @@ impl ChunkReader<'_, '_> {
                 }
             }
         };
-        let (limits, content) = (&mut *self.limits, self.content);
-        let mut reader = ValueReader { content, count: count as usize, page: page.offset, limits, left: 0 };
-        let values = reader.read(encoding, bytes, self.file)?;
+        let mut reader = self.reader(page, count);
+        let values = reader.read(encoding, bytes)?;
         let left = reader.left;
         // If definition levels were wrongly parsed as values, bytes are left at the end of the page. There is one
         // exception: a page of strings with exactly one null leaves no bytes, because all its levels are parsed as one
@@ -162,7 +156,7 @@ impl ChunkReader<'_, '_> {
     fn check_for_levels(&mut self, page: &DataPage, body: &PageBody, left: u64) -> Result<(), ColumnFault> {
         let mut part = |from: u64, count: u64| match &body.page_bytes {
             Some(page_bytes) => Ok(page_bytes[from as usize..(from + count) as usize].to_vec()),
-            None => self.file.read(page.offset + from, count),
+            None => self.shard.file.read(page.offset + from, count),
         };
         let size = body.page_bytes.as_ref().map_or(page.packed, |page_bytes| page_bytes.len() as u64);
         if size < 4 || left == 8 && part(size - 8, 8)? == [0; 8] {
@@ -181,12 +175,12 @@ impl ChunkReader<'_, '_> {
         }
     }
 
-    fn reader(&mut self, page: &DataPage, count: u64) -> ValueReader<'_> {
+    fn reader(&mut self, page: &DataPage, count: u64) -> ValueReader<'_, 'f> {
         ValueReader {
             content: self.content,
             count: count as usize,
             page: page.offset,
-            limits: self.limits,
+            shard: self.shard,
             left: 0,
         }
     }
@@ -239,8 +233,8 @@ impl ChunkReader<'_, '_> {
                 "one of its pages has {bytes} bytes, the limit is {most} MiB: write smaller pages"
             )));
         }
-        self.limits.take_bytes(page.packed, page.offset)?;
-        let mut bytes = self.file.read(page.offset, page.packed)?;
+        self.shard.limits.take_bytes(page.packed, page.offset)?;
+        let mut bytes = self.shard.file.read(page.offset, page.packed)?;
         if page.crc.is_some_and(|crc| crc != crc32(&bytes)) {
             return Err(damaged(page.offset, "the checksum of a page differs").into());
         }
@@ -249,7 +243,7 @@ impl ChunkReader<'_, '_> {
         let (mut values, mut packed) = (packed_levels, None);
         if let Some(codec) = codec {
             let unpacked = page.unpacked - packed_levels;
-            self.limits.take_bytes(unpacked, page.offset)?;
+            self.shard.limits.take_bytes(unpacked, page.offset)?;
             let block = BlockSource { offset: page.offset + packed_levels, unpacked, codec };
             bytes.drain(..packed_levels as usize);
             let unpacked = block.unpack(&bytes)?;
@@ -272,7 +266,7 @@ impl ChunkReader<'_, '_> {
         if page.kind == PageKind::DataV1 && self.leaf.present > 0 {
             let beyond = || damaged(page.offset, "the levels of a page extend beyond its end");
             let rest = page.packed.checked_sub(4).ok_or_else(beyond)?;
-            length = little_endian(&self.file.read(offset, 4)?);
+            length = little_endian(&self.shard.file.read(offset, 4)?);
             if length > rest {
                 return Err(beyond().into());
             }
@@ -281,8 +275,8 @@ impl ChunkReader<'_, '_> {
         if length > LARGEST_BLOCK {
             return Err(damaged(page.offset, "the levels of a page exceed the limit").into());
         }
-        self.limits.take_bytes(length, page.offset)?;
-        let levels = self.file.read(offset, length)?;
+        self.shard.limits.take_bytes(length, page.offset)?;
+        let levels = self.shard.file.read(offset, length)?;
         Ok(PageBody { page_bytes: None, levels, values: offset + length, stored_at: None, packed: None })
     }
 }
@@ -305,8 +299,4 @@ fn spread<T>(cells: &mut Vec<Option<T>>, values: Vec<T>, present: Option<Vec<boo
             cells.extend(present.into_iter().map(|there| if there { values.next() } else { None }))
         }
     }
-}
-
-fn damaged(offset: u64, what: &str) -> Malformed {
-    Malformed { offset, message: format!("{what}: the shard is damaged") }
 }

@@ -141,10 +141,6 @@ impl Bits<'_> {
     }
 }
 
-pub(super) fn little_endian(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

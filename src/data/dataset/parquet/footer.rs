@@ -2,7 +2,7 @@
 //!
 //! The field numbers are those of `parquet.thrift` in Apache's `parquet-format`.
 
-use super::super::gather::TableFile;
+use super::super::gather::{TableFile, damaged};
 use super::super::hugging_face;
 use super::super::unpack::BlockCodec;
 use super::thrift::{BINARY, FALSE, I32, I64, LIST, STRUCT, TRUE, Thrift};
@@ -75,9 +75,8 @@ pub(super) fn read(file: &mut TableFile<'_>) -> Result<ParquetFooter, Malformed>
     }
     let length = u64::from(u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]));
     if length > size - 12 || length > LARGEST {
-        let message =
-            "the stated length of the Parquet footer exceeds the file or the limit: the shard is damaged";
-        return wrong(size - 8, message);
+        let what = "the stated length of the Parquet footer exceeds the file or the limit";
+        return Err(damaged(size - 8, what));
     }
     let at = size - 8 - length;
     let bytes = file.read(at, length)?;

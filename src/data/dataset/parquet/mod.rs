@@ -13,11 +13,10 @@ mod thrift;
 mod values;
 
 use super::FieldKind;
-use super::blocks::ShardBlocks;
-use super::gather::{self, ColumnFault, TableLimits};
+use super::gather::{self, ColumnFault, TableShard};
 use super::hugging_face::DeclaredFeatures;
 use super::table::ShardTable;
-use crate::source::{Malformed, ReadAt, Window};
+use crate::source::{Malformed, ReadAt};
 use footer::ParquetFooter;
 use schema::{LeafContent, SchemaLeaf};
 
@@ -29,47 +28,36 @@ use schema::{LeafContent, SchemaLeaf};
 /// [`Malformed`] for a file that is not Parquet, or is damaged or encrypted. A column that cannot be read is
 /// [`super::table::TableCells::Refused`].
 pub fn table(source: &dyn ReadAt, kept: &[String]) -> Result<ShardTable, Malformed> {
-    let mut file = Window::new(source);
-    let footer = footer::read(&mut file)?;
+    let mut shard = TableShard::of(source, kept);
+    let footer = footer::read(&mut shard.file)?;
     let leaves = schema::leaves(&footer.schema, footer.at)?;
     check_groups(&footer, &leaves)?;
     let features = DeclaredFeatures::read(footer.hugging_face.as_deref());
     let samples = footer.groups.iter().map(|group| group.rows).sum();
-    let mut limits = TableLimits::of(file.size()).with_kept_texts(kept);
-    let mut blocks = ShardBlocks::of(file.size());
     let mut columns = Vec::new();
     for (number, leaf) in leaves.iter().enumerate() {
         let chunks: Vec<_> = footer.groups.iter().map(|group| &group.chunks[number]).collect();
         let cells = match &leaf.content {
             Err(why) => Err(ColumnFault::Refused(why.clone())),
-            Ok(content) => columns::read(leaf, *content, &chunks, &mut file, &mut limits, &mut blocks),
+            Ok(content) => columns::read(leaf, *content, &chunks, &mut shard),
         };
-        columns.extend(gather::column(
-            &leaf.path,
-            leaf.in_bytes_and_path,
-            kind(leaf),
-            cells,
-            &features,
-            &mut file,
-            &mut blocks,
-        )?);
+        let place = (&leaf.path[..], leaf.in_bytes_and_path);
+        columns.extend(gather::column(place, kind(leaf), cells, &features, &mut shard)?);
     }
-    Ok(ShardTable { samples, columns: gather::by_different_names(columns), blocks: blocks.into_rows() })
+    Ok(ShardTable { samples, columns: gather::by_different_names(columns), blocks: shard.blocks.rows })
 }
 
 /// Checks that each row group has a chunk of each column, with a cell per row.
 fn check_groups(footer: &ParquetFooter, leaves: &[SchemaLeaf]) -> Result<(), Malformed> {
-    let wrong = |message: String| Err(Malformed { offset: footer.at, message });
+    let wrong = |what: &str| Err(gather::damaged(footer.at, what));
     for group in &footer.groups {
         if group.chunks.len() != leaves.len() {
-            return wrong("a row group has other columns than the schema: the shard is damaged".to_owned());
+            return wrong("a row group has other columns than the schema");
         }
         for (chunk, leaf) in group.chunks.iter().zip(leaves) {
             let name = leaf.path.join(".");
             if chunk.physical != leaf.physical {
-                return wrong(format!(
-                    "column {name:?} is of another type than the schema says: the shard is damaged"
-                ));
+                return wrong(&format!("column {name:?} is of another type than the schema says"));
             }
             // Checksums cover pages only. A damaged schema can shift the values of a column, because pages of a
             // nullable column begin with definition levels. The statistics show this damage, if the writer stored
@@ -77,14 +65,10 @@ fn check_groups(footer: &ParquetFooter, leaves: &[SchemaLeaf]) -> Result<(), Mal
             let has_other_levels = chunk.levels.is_some_and(|levels| levels != leaf.present as usize + 1);
             let has_forbidden_nulls = leaf.present == 0 && chunk.nulls.is_some_and(|nulls| nulls > 0);
             if leaf.content.is_ok() && (has_other_levels || has_forbidden_nulls) {
-                return wrong(format!(
-                    "the statistics of column {name:?} contradict its schema: the shard is damaged"
-                ));
+                return wrong(&format!("the statistics of column {name:?} contradict its schema"));
             }
             if leaf.content.is_ok() && chunk.values != group.rows {
-                return wrong(format!(
-                    "column {name:?} does not have one value for each row: the shard is damaged"
-                ));
+                return wrong(&format!("column {name:?} does not have one value for each row"));
             }
         }
     }

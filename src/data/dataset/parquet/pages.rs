@@ -1,6 +1,6 @@
 //! The pages of a column chunk in order, each with its location and its header.
 
-use super::super::gather::{TableFile, TableLimits};
+use super::super::gather::{TableShard, damaged};
 use super::footer::ColumnChunk;
 use super::thrift::{FALSE, I32, STRUCT, TRUE, Thrift};
 use crate::source::Malformed;
@@ -48,34 +48,23 @@ impl ChunkPages {
     }
 
     /// Returns the next page; `None` after all values that the chunk's metadata states.
-    pub(super) fn next(
-        &mut self,
-        file: &mut TableFile<'_>,
-        limits: &mut TableLimits,
-    ) -> Result<Option<DataPage>, Malformed> {
+    pub(super) fn next(&mut self, shard: &mut TableShard<'_>) -> Result<Option<DataPage>, Malformed> {
         while self.left > 0 {
             let at = self.at;
-            let wrong = |message: String| Malformed { offset: at, message };
             if at >= self.end {
-                let left = self.left;
-                return Err(wrong(format!("{left} values of a column are missing: the shard is damaged")));
+                return Err(damaged(at, &format!("{} values of a column are missing", self.left)));
             }
-            let (length, page) = self.header(file, limits)?;
+            let (length, page) = self.header(shard)?;
             let offset = at + length;
             let Some(end) = offset.checked_add(page.packed).filter(|&end| end <= self.end) else {
-                return Err(wrong(
-                    "a page extends beyond the end of its column: the shard is damaged".to_owned(),
-                ));
+                return Err(damaged(at, "a page extends beyond the end of its column"));
             };
             self.at = end;
             let Some(kind) = page.kind else { continue };
             if kind != PageKind::Dictionary {
                 let left = self.left.checked_sub(page.values);
-                self.left = left.ok_or_else(|| {
-                    wrong(
-                        "a page has more values than its column should have: the shard is damaged".to_owned(),
-                    )
-                })?;
+                let wrong = || damaged(at, "a page has more values than its column should have");
+                self.left = left.ok_or_else(wrong)?;
             }
             let PageHead { packed, unpacked, crc, values, encoding, .. } = page;
             return Ok(Some(DataPage { offset, packed, unpacked, crc, values, encoding, kind }));
@@ -85,16 +74,12 @@ impl ChunkPages {
 
     /// Reads the header of the next page, and determines the size of the header. Reads more than [`FIRST_READ`] bytes
     /// only if the header is larger.
-    fn header(
-        &self,
-        file: &mut TableFile<'_>,
-        limits: &mut TableLimits,
-    ) -> Result<(u64, PageHead), Malformed> {
+    fn header(&self, shard: &mut TableShard<'_>) -> Result<(u64, PageHead), Malformed> {
         let rest = self.end - self.at;
         let mut size = FIRST_READ.min(rest);
         loop {
-            limits.take_bytes(size, self.at)?;
-            let bytes = file.read(self.at, size)?;
+            shard.limits.take_bytes(size, self.at)?;
+            let bytes = shard.file.read(self.at, size)?;
             let mut thrift = Thrift::new(&bytes, self.at);
             match PageHead::parse(&mut thrift) {
                 Ok(page) => return Ok((thrift.at as u64, page)),

@@ -1,6 +1,7 @@
 //! The columns of a Parquet file: the leaves of its schema, the types of their values, and the names by which fields
 //! select them.
 
+use super::super::gather::damaged;
 use super::super::table::NULL_TYPE;
 use super::footer::{LogicalType, SchemaElement};
 use crate::source::Malformed;
@@ -54,7 +55,7 @@ struct OpenGroup {
 /// # Errors
 /// [`Malformed`] at `offset` if the elements do not form a tree.
 pub(super) fn leaves(schema: &[SchemaElement], offset: u64) -> Result<Vec<SchemaLeaf>, Malformed> {
-    let wrong = |message: &str| Malformed { offset, message: format!("{message}: the shard is damaged") };
+    let wrong = |message: &str| damaged(offset, message);
     let Some((root, elements)) = schema.split_first() else { return Err(wrong("its schema is empty")) };
     let root = OpenGroup { left: root.children, present: 0, repeated: None, in_path: false };
     let (mut open, mut path, mut leaves, mut names) = (vec![root], Vec::<String>::new(), Vec::new(), 0);

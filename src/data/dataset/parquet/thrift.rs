@@ -2,6 +2,7 @@
 //!
 //! The protocol is that of Apache Thrift, `doc/specs/thrift-compact-protocol.md`.
 
+use super::super::gather::damaged;
 use crate::source::Malformed;
 
 /// The ids of the field types that the parser uses.
@@ -46,8 +47,7 @@ impl<'a> Thrift<'a> {
     }
 
     pub(super) fn wrong(&self, what: &str) -> Malformed {
-        let message = format!("{what}: the shard is damaged");
-        Malformed { offset: self.offset + self.at as u64, message }
+        damaged(self.offset + self.at as u64, what)
     }
 
     fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {

@@ -1,10 +1,9 @@
 //! The values of a page in any encoding, without nulls.
 
-use super::super::gather::{ByteValue, ColumnFault, TableFile, TableLimits};
+use super::super::gather::{ByteValue, ColumnFault, TableShard, damaged, little_endian};
 use super::super::table::CellExtent;
-use super::encodings::{DAMAGED, PackedNumbers, little_endian};
+use super::encodings::{DAMAGED, PackedNumbers};
 use super::schema::LeafContent;
-use crate::source::Malformed;
 use std::ops::Range;
 
 #[derive(Debug)]
@@ -37,22 +36,19 @@ pub(super) fn is_by_dictionary(encoding: u64) -> bool {
     matches!(encoding, PLAIN_DICTIONARY | RLE_DICTIONARY)
 }
 
-pub(super) struct ValueReader<'a> {
+pub(super) struct ValueReader<'a, 'f> {
     pub(super) content: LeafContent,
     /// The number of values in the page, without nulls.
     pub(super) count: usize,
     pub(super) page: u64,
-    pub(super) limits: &'a mut TableLimits,
+    pub(super) shard: &'a mut TableShard<'f>,
     /// The number of bytes that follow the PLAIN values in the page.
     pub(super) left: u64,
 }
 
-impl ValueReader<'_> {
+impl ValueReader<'_, '_> {
     fn damaged(&self, what: &str) -> ColumnFault {
-        ColumnFault::Damaged(Malformed {
-            offset: self.page,
-            message: format!("{what}: the shard is damaged"),
-        })
+        damaged(self.page, what).into()
     }
 
     pub(super) fn by_dictionary(
@@ -67,11 +63,7 @@ impl ValueReader<'_> {
         };
         let numbers = numbers.map_err(|what| self.damaged(what))?;
         let page = self.page;
-        let beyond = |()| {
-            let message =
-                "a page refers to a value that its dictionary does not have: the shard is damaged".to_owned();
-            ColumnFault::Damaged(Malformed { offset: page, message })
-        };
+        let beyond = |()| damaged(page, "a page refers to a value that its dictionary does not have");
         Ok(match dictionary {
             PageValues::Bools(_) => return Err(self.damaged("a column of booleans has a dictionary")),
             PageValues::Integers(values) => PageValues::Integers(pick(&numbers, values).map_err(beyond)?),
@@ -80,23 +72,18 @@ impl ValueReader<'_> {
                 let mut picked = Vec::new();
                 for number in numbers {
                     let value = values.get(number as usize).ok_or(()).map_err(beyond)?;
-                    picked.push(value.duplicate(self.limits)?);
+                    picked.push(value.duplicate(&mut self.shard.limits)?);
                 }
                 PageValues::Bytes(picked)
             }
         })
     }
 
-    pub(super) fn read(
-        &mut self,
-        encoding: u64,
-        bytes: ValueBytes<'_>,
-        file: &mut TableFile<'_>,
-    ) -> Result<PageValues, ColumnFault> {
+    pub(super) fn read(&mut self, encoding: u64, bytes: ValueBytes<'_>) -> Result<PageValues, ColumnFault> {
         let (bytes, stored_at) = match bytes {
             ValueBytes::Loaded { bytes, stored_at } => (bytes, stored_at),
             ValueBytes::InFile { offset, end } => {
-                return self.locate_values(offset, end, file).map(PageValues::Bytes);
+                return self.locate_values(offset, end).map(PageValues::Bytes);
             }
         };
         let mut packed = PackedNumbers { rest: bytes };
@@ -187,7 +174,7 @@ impl ValueReader<'_> {
             (Some(stored_at), Ok(length)) => {
                 Ok(ByteValue::Stored(CellExtent { offset: stored_at + at as u64, length }))
             }
-            _ => ByteValue::text(bytes, self.limits),
+            _ => ByteValue::text(bytes, &mut self.shard.limits),
         }
     }
 
@@ -251,7 +238,7 @@ impl ValueReader<'_> {
                     };
                     text.truncate(prefix);
                     text.extend_from_slice(suffix);
-                    values.push(ByteValue::text(&text, self.limits)?);
+                    values.push(ByteValue::text(&text, &mut self.shard.limits)?);
                 }
             }
             _ => return Err(unknown(encoding)),
@@ -260,22 +247,15 @@ impl ValueReader<'_> {
     }
 
     /// Locates byte arrays in the shard. Each array is stored after its length. Only the lengths are read.
-    fn locate_values(
-        &mut self,
-        mut offset: u64,
-        end: u64,
-        file: &mut TableFile<'_>,
-    ) -> Result<Vec<ByteValue>, ColumnFault> {
+    fn locate_values(&mut self, mut offset: u64, end: u64) -> Result<Vec<ByteValue>, ColumnFault> {
         let mut values = Vec::new();
-        let beyond = |offset| {
-            let message = "a value extends beyond the end of its page: the shard is damaged".to_owned();
-            ColumnFault::Damaged(Malformed { offset, message })
-        };
+        let beyond =
+            |offset| ColumnFault::from(damaged(offset, "a value extends beyond the end of its page"));
         for _ in 0..self.count {
             if end.saturating_sub(offset) < 4 {
                 return Err(beyond(offset));
             }
-            let length = little_endian(&file.read(offset, 4)?) as u32;
+            let length = little_endian(&self.shard.file.read(offset, 4)?) as u32;
             if u64::from(length) > end - offset - 4 {
                 return Err(beyond(offset));
             }

@@ -24,10 +24,8 @@ impl DatasetPart {
     /// The samples of a shard whose extents begin in the range `addresses`, sorted by address.
     pub(in crate::dataset) fn samples_within(&self, file: FileId, addresses: Range<u64>) -> Vec<u64> {
         let Range { start, end } = self.samples_of(file);
-        let order = match &self.members {
-            Some(members) => members.order_in(file),
-            None => self.image_order.get(&file.0).map(Vec::as_slice),
-        };
+        let orders = self.members.as_ref().map_or(&self.image_order, |members| &members.sorted);
+        let order = orders.get(&file.0);
         let sample = |number: u64| start + order.map_or(number, |order| u64::from(order[number as usize]));
         let offset = |number: u64| self.extent(sample(number)).offset;
         let first = super::search(0, end - start, |number| offset(number) < addresses.start);

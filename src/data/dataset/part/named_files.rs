@@ -90,10 +90,6 @@ impl DatasetPart {
         }
     }
 
-    pub(super) fn named_columns(&self) -> u64 {
-        self.named_files.len() as u64
-    }
-
     /// The name of a file, if the file is one that a column names; `None` for a sample's own file.
     pub(super) fn named_file(&self, file: FileId) -> Option<Vec<u8>> {
         let after = u64::from(file.0).checked_sub(self.len()).filter(|_| !self.named_files.is_empty())?;

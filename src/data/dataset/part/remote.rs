@@ -30,10 +30,6 @@ impl DatasetPart {
         self.source.is_remote()
     }
 
-    pub(in crate::dataset) fn has_remote(&self) -> bool {
-        self.has_remote
-    }
-
     /// The first sample whose file is read by path; `None` if all files are read by requests.
     pub(in crate::dataset) fn first_local(&self) -> Option<u64> {
         if !self.has_remote {

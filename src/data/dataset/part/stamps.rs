@@ -35,15 +35,6 @@ impl DatasetPart {
             && self.notes.bad_shard(self.group_path(group)).is_some()
     }
 
-    pub(in crate::dataset) fn record_changed_shards(&mut self, groups: Vec<usize>) {
-        self.changed_shards.extend(groups);
-    }
-
-    /// Whether a shard holds the samples in the index. Returns false only for shards that are known to differ.
-    pub(in crate::dataset) fn matches_index(&self, file: FileId) -> bool {
-        !self.changed_shards.contains(&(file.0 as usize))
-    }
-
     pub(in crate::dataset) fn accept_stamp(&self, group: usize, stamp: Stamp) {
         self.accepted_stamps.write().unwrap_or_else(PoisonError::into_inner).insert(group, stamp);
         self.any_accepted.store(true, Ordering::Relaxed);

@@ -1,22 +1,17 @@
 //! Roots that are the path of one shard, or a path with braces that stands for several shards.
 
-use super::super::cancel::Cancel;
-use super::super::layouts::{ShardLayout, TarsOfClasses};
+use super::super::below::{DatasetSearch, shard_layout};
+use super::super::layouts::ShardLayout;
 use super::super::{Contents, Layout, Notes, packed, shards};
 use super::{Survey, text};
-use crate::source::DatasetSource;
 use base::error::{Error, Result};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-pub(super) fn named(
-    source: &dyn DatasetSource,
-    names: &[Vec<u8>],
-    contents: Contents,
-    cancel: &Cancel,
-) -> Result<Survey> {
-    let refused = |name: &[u8], why: String| Err(Error::dataset(source.path(name), why));
-    let mut found: Option<(Layout, &'static dyn ShardLayout, &Vec<u8>)> = None;
+pub(super) fn named(search: DatasetSearch<'_>, names: &[Vec<u8>]) -> Result<Survey> {
+    let contents = search.contents;
+    let refused = |name: &[u8], why: String| Err(Error::dataset(search.source.path(name), why));
+    let mut found: Option<(Layout, &Vec<u8>)> = None;
     for name in names {
         if packed::is_shard_name(name) {
             return refused(name, packed_shard());
@@ -24,8 +19,7 @@ pub(super) fn named(
         if Layout::of_samples(contents).any(|(_, shards)| shards.is_compressed(name)) {
             return refused(name, compressed(""));
         }
-        let Some((layout, shards)) = Layout::of_samples(contents).find(|(_, shards)| shards.is_shard(name))
-        else {
+        let Some(layout) = shard_layout(name, contents) else {
             let what = match contents {
                 Contents::Images => "a shard such as .tar or .parquet",
                 Contents::Files => "a .tfrecord shard",
@@ -36,8 +30,8 @@ pub(super) fn named(
             );
         };
         match found {
-            None => found = Some((layout, shards, name)),
-            Some((known, _, first)) if known != layout => {
+            None => found = Some((layout, name)),
+            Some((known, first)) if known != layout => {
                 let (one, other) = (layout.title(), known.title());
                 let message =
                     format!("is one of {one}, but {} is one of {other}: give them as a list", text(first));
@@ -46,27 +40,22 @@ pub(super) fn named(
             Some(_) => {}
         }
     }
-    let Some((layout, shards, _)) = found else { return refused(&[], "names no shard".to_owned()) };
-    let (layout, shards) = nested(source, (layout, shards), names, cancel)?;
-    Ok(Survey::of_shards(layout, shards, names.to_vec(), Notes::default()))
+    let Some((layout, _)) = found else { return refused(&[], "names no shard".to_owned()) };
+    let layout = nested(search, layout, names)?;
+    Ok(Survey::of_shards(layout, names.to_vec(), Notes::default()))
 }
 
 /// Returns the layout of the shards `names`. The first readable shard decides whether they are tars of tars.
-pub(super) fn nested(
-    source: &dyn DatasetSource,
-    known: (Layout, &'static dyn ShardLayout),
-    names: &[Vec<u8>],
-    cancel: &Cancel,
-) -> Result<(Layout, &'static dyn ShardLayout)> {
-    let names = names.iter().filter(|_| known.0 == Layout::Tar);
+pub(super) fn nested(search: DatasetSearch<'_>, layout: Layout, names: &[Vec<u8>]) -> Result<Layout> {
+    let names = names.iter().filter(|_| layout == Layout::Tar);
     for name in names {
-        match shards::is_tar_of_tars(source, name, cancel)?.found {
-            Ok(true) => return Ok((Layout::TarOfTars, &TarsOfClasses)),
+        match shards::is_tar_of_tars(search.source, name, search.cancel)?.found {
+            Ok(true) => return Ok(Layout::TarOfTars),
             Ok(false) => break,
             Err(_) => {}
         }
     }
-    Ok(known)
+    Ok(layout)
 }
 
 fn packed_shard() -> String {
@@ -80,25 +69,21 @@ pub(super) fn compressed(beside: &str) -> String {
     )
 }
 
-pub(super) fn single(
-    source: &dyn DatasetSource,
-    name: &OsStr,
-    contents: Contents,
-    cancel: &Cancel,
-) -> Result<Survey> {
-    let refused = |message: &str| Err(Error::dataset(source.path(&[]), message));
+pub(super) fn single(search: DatasetSearch<'_>, name: &OsStr) -> Result<Survey> {
+    let contents = search.contents;
+    let refused = |message: &str| Err(Error::dataset(search.source.path(&[]), message));
     if packed::is_shard_name(name.as_bytes()) {
         return refused(&packed_shard());
     }
     let is_of = |(_, shards): &(Layout, &dyn ShardLayout)| {
         shards.is_shard(name.as_bytes()) || shards.is_compressed(name.as_bytes())
     };
-    let found = match (Layout::of_samples(contents).find(is_of), contents) {
+    let layout = match (Layout::of_samples(contents).find(is_of), contents) {
         (Some((layout, shards)), _) if shards.is_shard(name.as_bytes()) => {
-            nested(source, (layout, shards), &[Vec::new()], cancel)?
+            nested(search, layout, &[Vec::new()])?
         }
         // The file can be uncompressed in spite of its name. The first bytes show whether it is compressed.
-        (Some(found), _) => found,
+        (Some((layout, _)), _) => layout,
         (None, Contents::Images) => {
             return refused(
                 "is neither a directory nor a shard; give a directory of class directories, a directory of shards such \
@@ -111,5 +96,5 @@ pub(super) fn single(
             );
         }
     };
-    Ok(Survey::of_shards(found.0, found.1, vec![Vec::new()], Notes::default()))
+    Ok(Survey::of_shards(layout, vec![Vec::new()], Notes::default()))
 }

@@ -1,11 +1,10 @@
 //! Detects directories of images next to directories of their masks. Such directories are not classes.
 
-use super::super::Contents;
-use super::super::cancel::Cancel;
+use super::super::below::DatasetSearch;
 use super::super::ignored::ignored_entry;
 use super::super::kind::is_image_file;
 use super::{below, text};
-use crate::source::{DatasetSource, EntryKind};
+use crate::source::EntryKind;
 use base::error::{Error, Result};
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -45,13 +44,13 @@ const COMPARED: usize = 4096;
 ///
 /// # Errors
 /// [`Error::Dataset`] for such directories; [`Error::Io`] for a directory that cannot be listed.
-pub(super) fn refuse(source: &dyn DatasetSource, directories: &[Vec<u8>], cancel: &Cancel) -> Result<()> {
+pub(super) fn refuse(search: DatasetSearch<'_>, directories: &[Vec<u8>]) -> Result<()> {
     let called =
         |names: &[&str]| directories.iter().filter(|name| is_called(name, names)).collect::<Vec<_>>();
     let (images, masks) = (called(IMAGES), called(MASKS));
     for images in &images {
         for masks in &masks {
-            let (of_images, of_masks) = (stems(source, images, cancel)?, stems(source, masks, cancel)?);
+            let (of_images, of_masks) = (stems(search, images)?, stems(search, masks)?);
             let shared = of_images.intersection(&of_masks).count();
             let least = of_images.len().min(of_masks.len());
             if 2 * shared > least {
@@ -62,7 +61,7 @@ pub(super) fn refuse(source: &dyn DatasetSource, directories: &[Vec<u8>], cancel
                     text(images),
                     text(masks)
                 );
-                return Err(Error::dataset(source.path(&[]), message));
+                return Err(Error::dataset(search.source.path(&[]), message));
             }
         }
     }
@@ -79,16 +78,14 @@ fn is_called(name: &[u8], names: &[&str]) -> bool {
 }
 
 /// The stems of images below a directory, with their subdirectories, for at most [`COMPARED`] files.
-fn stems(source: &dyn DatasetSource, directory: &[u8], cancel: &Cancel) -> Result<HashSet<Vec<u8>>> {
-    let root = source.path(&[]);
+fn stems(search: DatasetSearch<'_>, directory: &[u8]) -> Result<HashSet<Vec<u8>>> {
     let (mut stems, mut waiting) = (HashSet::new(), vec![Vec::new()]);
     while let Some(within) = waiting.pop().filter(|_| stems.len() < COMPARED) {
         let path = if within.is_empty() { directory.to_vec() } else { below(directory, &within) };
         let mut names: Vec<Vec<u8>> = Vec::new();
-        source.directory(&path)?.entries(&mut |entry| {
-            cancel.check(&root)?;
+        search.entries(&path, |entry| {
             match entry.kind {
-                _ if ignored_entry(entry, Contents::Images).is_some() => {}
+                _ if ignored_entry(entry, search.contents).is_some() => {}
                 // Skip symbolic links, because they can form cycles.
                 EntryKind::Directory if entry.target.is_none() => waiting.push(below(&within, entry.name)),
                 EntryKind::File if is_image_file(entry.name) => names.push(entry.name.to_vec()),

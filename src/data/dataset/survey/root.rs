@@ -1,7 +1,6 @@
 //! Lists the root of a dataset and sorts its entries by their names.
 
-use super::super::below::{FirstFound, search_directories, shard_layout};
-use super::super::cancel::Cancel;
+use super::super::below::{DatasetSearch, FirstFound, search_directories, shard_layout};
 use super::super::dataset_card::CARD;
 use super::super::ignored::ignored_entry;
 use super::super::kind::is_image_file;
@@ -9,7 +8,7 @@ use super::super::layouts::{ShardLayout, TarShards};
 use super::super::left_out::SkipReason;
 use super::super::{Contents, Layout, Notes, packed, splits};
 use super::{describes, is_tfrecord, text};
-use crate::source::{DatasetSource, EntryKind};
+use crate::source::EntryKind;
 use base::error::Result;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -53,15 +52,10 @@ impl RootImages {
 /// Files in which Hugging Face's `imagefolder` looks for labels, and which `labels=` can read.
 const METADATA: [&[u8]; 2] = [b"metadata.csv", b"metadata.jsonl"];
 
-pub(super) fn list_root(
-    source: &dyn DatasetSource,
-    contents: Contents,
-    cancel: &Cancel,
-) -> Result<RootListing> {
-    let mut found = RootListing::default();
-    let (root, own) = (source.path(&[]), source.identity(&[])?);
-    source.directory(&[])?.entries(&mut |entry| {
-        cancel.check(&root)?;
+pub(super) fn list_root(search: DatasetSearch<'_>) -> Result<RootListing> {
+    let (mut found, contents) = (RootListing::default(), search.contents);
+    let own = search.source.identity(&[])?;
+    search.entries(&[], |entry| {
         if let Some(why) = ignored_entry(entry, contents) {
             found.notes.skip(why, || text(entry.name));
         } else if matches!(entry.kind, EntryKind::BrokenLink | EntryKind::Unseen) {
@@ -88,14 +82,10 @@ impl RootListing {
 
     /// Searches the directories below the root. Returns an empty result without a search if the root has neither shards
     /// nor images and cannot be a Hugging Face repository.
-    pub(super) fn search_directories(
-        &self,
-        source: &dyn DatasetSource,
-        cancel: &Cancel,
-    ) -> Result<FirstFound> {
+    pub(super) fn search_directories(&self, search: DatasetSearch<'_>) -> Result<FirstFound> {
         let is_repository = splits::may_have_files(&self.directories, self.special.contains(CARD.as_bytes()));
         match self.first_shard().is_some() || self.images.count > 0 || is_repository {
-            true => search_directories(source, &self.directories, Contents::Images, cancel),
+            true => search_directories(search, &self.directories),
             false => Ok(FirstFound::default()),
         }
     }

@@ -5,8 +5,8 @@ mod root_kind;
 
 use super::manifest::ManifestUrls;
 use super::{
-    DatasetSource, Entry, EntryKind, EntryState, Identity, OpenFile, PreparedRequest, RangeSource,
-    RemoteBytes, SourceDirectory, Stamp,
+    DatasetSource, Entry, EntryKind, EntryState, OpenFile, PreparedRequest, RangeSource, RemoteBytes,
+    SourceDirectory, Stamp,
 };
 use crate::http::{
     BlockingHttp, Fetched, FileRequest, HeaderMap, HttpFailure, HttpTarget, HttpUrl, RequestCounts,
@@ -196,6 +196,10 @@ impl HttpRoot {
 
     /// Returns the stamp of a directory, which is a digest of its index page. Other changes of the page also change the
     /// stamp.
+    fn gone(&self, what: &str, name: &[u8]) -> Error {
+        Error::io(what, self.path(name), std::io::ErrorKind::NotFound.into())
+    }
+
     fn stamp_of_directory(&self, name: &[u8], url: &HttpUrl) -> Result<EntryState> {
         match self.page(url) {
             Ok(page) => Ok(EntryState::Stamped(Stamp::of_text(&page.bytes))),
@@ -260,10 +264,6 @@ impl DatasetSource for HttpSource {
         true
     }
 
-    fn has_lasting_inodes(&self) -> bool {
-        true
-    }
-
     fn is_directory(&self) -> Result<bool> {
         Ok(!matches!(self.0.root_kind()?, HttpRootKind::File))
     }
@@ -276,12 +276,11 @@ impl DatasetSource for HttpSource {
             let entries = shards.keys().map(|shard| (shard.clone(), EntryKind::File)).collect();
             return Ok(Box::new(RemoteDirectory { root, name: Vec::new(), stamp, entries }));
         }
-        let gone = || Error::io("list", root.path(name), std::io::ErrorKind::NotFound.into());
         if name.iter().filter(|&&byte| byte == b'/').count() > DEEPEST {
             let message = format!("is more than {DEEPEST} directories deep: the server's links form a cycle");
             return Err(Error::dataset(root.path(name), message));
         }
-        let url = root.url(name)?.ok_or_else(gone)?;
+        let url = root.url(name)?.ok_or_else(|| root.gone("list", name))?;
         let page = root.page(&url).map_err(|gave_up| {
             match name.is_empty() && !gave_up.failure.may_succeed_later() {
                 true => Error::dataset(root.path(name), format!("cannot be listed: {gave_up}; {ROOT_KINDS}")),
@@ -294,10 +293,6 @@ impl DatasetSource for HttpSource {
         let entries = page::entries(&page.url.as_directory(), &page.bytes);
         let stamp = Stamp::of_text(&page.bytes);
         Ok(Box::new(RemoteDirectory { root, name: name.to_vec(), stamp, entries }))
-    }
-
-    fn identity(&self, _: &[u8]) -> Result<Option<Identity>> {
-        Ok(None)
     }
 
     fn is_file(&self) {
@@ -339,8 +334,7 @@ impl DatasetSource for HttpSource {
 
     fn open(&self, name: &[u8]) -> Result<OpenFile> {
         let root = &self.0;
-        let gone = || Error::io("open", root.path(name), std::io::ErrorKind::NotFound.into());
-        let url = root.url(name)?.ok_or_else(gone)?;
+        let url = root.url(name)?.ok_or_else(|| root.gone("open", name))?;
         let found = root.inspect(&url).map_err(|gave_up| root.failed("open", name, gave_up))?;
         if found.url.is_directory() && root.urls().is_none() {
             return Err(Error::dataset(root.path(name), "is not a regular file"));
@@ -379,9 +373,7 @@ impl RangeSource for HttpRoot {
     fn prepare<'a>(&'a self, name: &'a [u8], _: FileRequest) -> PreparedRequest<'a> {
         // If the root's kind is not known yet, this call blocks for a request. Indexing the dataset determines the
         // kind.
-        let url = self.url(name).and_then(|url| {
-            url.ok_or_else(|| Error::io("open", self.path(name), std::io::ErrorKind::NotFound.into()))
-        });
+        let url = self.url(name).and_then(|url| url.ok_or_else(|| self.gone("open", name)));
         Box::pin(std::future::ready(url.map(|url| Ok(self.target(url)))))
     }
 
@@ -392,9 +384,7 @@ impl RangeSource for HttpRoot {
         most: u64,
         check: ResponseCheck<'_>,
     ) -> Result<Result<Fetched, RequestError>> {
-        let gone = || Error::io("open", self.path(name), std::io::ErrorKind::NotFound.into());
-        let url = self.url(name)?.ok_or_else(gone)?;
-        let target = self.target(url);
+        let target = self.target(self.url(name)?.ok_or_else(|| self.gone("open", name))?);
         let prepare = async || Ok(target.clone());
         Ok(self.http.fetch_prepared(prepare, |failure, _, _| failure, ask, most, check))
     }
@@ -410,10 +400,6 @@ struct RemoteDirectory {
 impl SourceDirectory for RemoteDirectory {
     fn stamp(&self) -> Stamp {
         self.stamp
-    }
-
-    fn identity(&self) -> Result<Option<Identity>> {
-        Ok(None)
     }
 
     fn entries(&self, show: &mut dyn FnMut(Entry<'_>) -> Result<ControlFlow<()>>) -> Result<()> {

@@ -3,7 +3,7 @@
 use super::{Error, FileRequest, HttpRoot, LARGEST_PAGE, ROOT_KINDS, Result, Stamp, is_list};
 use crate::http::HttpUrl;
 use crate::source::manifest::ManifestUrls;
-use crate::source::without_mark;
+use crate::source::shard_list;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -54,33 +54,19 @@ pub(super) fn find(root: &HttpRoot) -> Result<HttpRootKind> {
 /// server. The name of a shard is its path relative to the list's directory. For a shard elsewhere on the server, it is
 /// the path from the server's root.
 fn shards(url: &HttpUrl, text: &[u8]) -> Result<BTreeMap<Vec<u8>, HttpUrl>, String> {
-    let text = std::str::from_utf8(without_mark(text)).map_err(|_| "it is not UTF-8 text".to_owned())?;
     let directory = url.join(".")?.as_directory();
-    let mut shards = BTreeMap::new();
-    for (number, line) in (1..).zip(text.lines()) {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
+    shard_list::parse(text, |line| {
         // A line may contain a signature, so messages do not show it.
-        let found = url.join(line).map_err(|why| format!("line {number} {why}"))?;
+        let found = url.join(line)?;
         if !found.is_of_origin(url) {
-            return Err(format!(
-                "line {number} names a file on another server: make one list for each server"
-            ));
+            return Err("names a file on another server: make one list for each server".to_owned());
         }
         let name = found.below(&directory).unwrap_or_else(|| found.decoded_path()[1..].to_vec());
         if name.is_empty() || name.ends_with(b"/") || name.contains(&0) {
-            return Err(format!("line {number} does not name a file"));
+            return Err("does not name a file".to_owned());
         }
-        if shards.insert(name, found.with_fallback_query(url)).is_some() {
-            return Err(format!("line {number} repeats the shard of an earlier line"));
-        }
-    }
-    if shards.is_empty() {
-        return Err("it lists no shards".to_owned());
-    }
-    Ok(shards)
+        Ok((name, found.with_fallback_query(url)))
+    })
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ pub(super) use urls::ManifestUrls;
 
 use super::object_url::ObjectUrl;
 use super::{
-    DatasetSource, EntryState, FileSystem, HttpSource, Identity, OpenFile, RangeSource, RequestCounts,
-    SourceDirectory, WaitControl, place, url,
+    DatasetSource, EntryState, FileSystem, HttpSource, OpenFile, RangeSource, RequestCounts, SourceDirectory,
+    WaitControl, place, url,
 };
 use base::error::{Error, Result};
 use std::collections::BTreeMap;
@@ -164,7 +164,7 @@ fn named_url(name: &[u8]) -> Option<&str> {
 fn above(text: &str) -> String {
     let (place, query) = text.split_at(text.find(['?', '#']).unwrap_or(text.len()));
     // In keys of object stores, `?` does not begin a query.
-    let (place, query) = if urls::is_of_http(text) { (place, query) } else { (text, "") };
+    let (place, query) = if crate::http::is_http(text.as_bytes()) { (place, query) } else { (text, "") };
     format!("{}{query}", &place[..place.rfind('/').map_or(place.len(), |slash| slash + 1)])
 }
 
@@ -205,10 +205,6 @@ impl DatasetSource for ManifestSource {
 
     fn directory(&self, name: &[u8]) -> Result<Box<dyn SourceDirectory>> {
         Err(Error::dataset(self.path(name), "is a manifest, not a directory"))
-    }
-
-    fn identity(&self, _: &[u8]) -> Result<Option<Identity>> {
-        Ok(None)
     }
 
     fn stamp(&self, name: &[u8]) -> Result<EntryState> {

@@ -2,7 +2,7 @@
 
 use super::super::object_url::ObjectUrl;
 use super::super::{Stamp, url};
-use super::urls::{ManifestUrls, SECRET, is_of_http};
+use super::urls::{ManifestUrls, SECRET};
 use crate::http::HttpUrl;
 use std::collections::HashMap;
 use std::path::Path;
@@ -33,7 +33,7 @@ impl<'a> ManifestNames<'a> {
         let Some(url) = url(Path::new(text)) else { return self.path(text) };
         let shown = super::super::shown_url(url);
         let refused = |why: &str| format!("names {shown}, which {why}");
-        if is_of_http(url) {
+        if crate::http::is_http(url.as_bytes()) {
             return self.url(text).map_err(|why| refused(&why));
         }
         match ObjectUrl::parse(url) {

@@ -2,7 +2,7 @@
 
 use super::super::object_url::{ObjectUrl, StoreKind};
 use super::super::url;
-use crate::http::{AddressPolicy, HttpUrl, is_http};
+use crate::http::{AddressPolicy, HttpUrl};
 use base::error::{Error, Result};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -109,8 +109,4 @@ impl ManifestUrls {
 /// Returns the account of an Azure bucket name such as `container@account`.
 fn account(bucket: &str) -> &str {
     bucket.rsplit_once('@').map_or(bucket, |(_, account)| account)
-}
-
-pub(super) fn is_of_http(text: &str) -> bool {
-    is_http(text.as_bytes())
 }

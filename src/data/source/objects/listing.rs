@@ -57,9 +57,7 @@ impl ObjectListing {
             digest.update(name);
             digest.update(size.map_or(u64::MAX, |size| size).to_le_bytes());
         }
-        let digest: [u8; 32] = digest.finalize().into();
-        let inode = u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")) | 1;
-        Stamp { inode, ..Stamp::default() }
+        Stamp::of_digest(digest)
     }
 
     pub(super) fn get(&self, name: &[u8]) -> Option<&ListedObject> {

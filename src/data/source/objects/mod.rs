@@ -14,8 +14,8 @@ mod stores;
 
 use super::object_url::{ObjectUrl, StoreKind};
 use super::{
-    DatasetSource, Entry, EntryKind, EntryState, Identity, OpenFile, PreparedRequest, RangeSource,
-    RemoteBytes, SourceDirectory, Stamp,
+    DatasetSource, Entry, EntryKind, EntryState, OpenFile, PreparedRequest, RangeSource, RemoteBytes,
+    SourceDirectory, Stamp,
 };
 use crate::http::{
     BlockingHttp, Fetched, FileRequest, HeaderMap, HttpFailure, HttpTarget, HttpUrl, RequestCounts,
@@ -299,10 +299,6 @@ impl DatasetSource for ObjectSource {
         let _ = self.0.root_kind.set(ObjectRootKind::File);
     }
 
-    fn has_lasting_inodes(&self) -> bool {
-        true
-    }
-
     fn is_directory(&self) -> Result<bool> {
         Ok(!matches!(self.0.root_kind()?, ObjectRootKind::File))
     }
@@ -324,10 +320,6 @@ impl DatasetSource for ObjectSource {
         }
         let stamp = listing.stamp();
         Ok(Box::new(ObjectDirectory { root: root.clone(), stamp, listing }))
-    }
-
-    fn identity(&self, _: &[u8]) -> Result<Option<Identity>> {
-        Ok(None)
     }
 
     fn stamp(&self, name: &[u8]) -> Result<EntryState> {
@@ -421,10 +413,6 @@ struct ObjectDirectory {
 impl SourceDirectory for ObjectDirectory {
     fn stamp(&self) -> Stamp {
         self.stamp
-    }
-
-    fn identity(&self) -> Result<Option<Identity>> {
-        Ok(None)
     }
 
     fn entries(&self, show: &mut dyn FnMut(Entry<'_>) -> Result<ControlFlow<()>>) -> Result<()> {

@@ -4,7 +4,7 @@ use super::listing::{ListedObject, ObjectListing};
 use super::{ObjectDirectory, ObjectRoot};
 use crate::http::FileRequest;
 use crate::source::object_url::ObjectUrl;
-use crate::source::{EntryKind, Stamp, without_mark};
+use crate::source::{EntryKind, Stamp, shard_list};
 use base::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,39 +58,22 @@ pub(super) fn find(root: &ObjectRoot) -> Result<ObjectRootKind> {
 /// The name of a shard is its key relative to the list's directory. For a shard outside this directory, it is the whole
 /// key.
 fn shards(url: &ObjectUrl, text: &[u8]) -> Result<BTreeMap<Vec<u8>, String>, String> {
-    let text = std::str::from_utf8(without_mark(text)).map_err(|_| "it is not UTF-8 text".to_owned())?;
     let directory = url.key.rfind('/').map_or("", |slash| &url.key[..=slash]);
-    let mut shards = BTreeMap::new();
-    for (number, line) in (1..).zip(text.lines()) {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
+    shard_list::parse(text, |line| {
         let key = match ObjectUrl::parse(line) {
             Some(Ok(found)) if found.kind == url.kind && found.bucket == url.bucket => found.key,
             Some(Ok(_)) => {
-                return Err(format!(
-                    "line {number} names an object in another bucket: make one list for each bucket"
-                ));
+                return Err("names an object in another bucket: make one list for each bucket".to_owned());
             }
-            Some(Err(why)) => return Err(format!("line {number} {why}")),
-            None if line.contains("://") => {
-                return Err(format!("line {number} is not an object store URL"));
-            }
+            Some(Err(why)) => return Err(why),
+            None if line.contains("://") => return Err("is not an object store URL".to_owned()),
             None => format!("{directory}{}", line.trim_start_matches("./")),
         };
         if key.split('/').any(|part| matches!(part, "" | "." | "..")) {
-            return Err(format!("line {number} does not name an object"));
+            return Err("does not name an object".to_owned());
         }
-        let name = key.strip_prefix(directory).unwrap_or(&key).as_bytes().to_vec();
-        if shards.insert(name, key).is_some() {
-            return Err(format!("line {number} repeats the shard of an earlier line"));
-        }
-    }
-    if shards.is_empty() {
-        return Err("it lists no shards".to_owned());
-    }
-    Ok(shards)
+        Ok((key.strip_prefix(directory).unwrap_or(&key).as_bytes().to_vec(), key))
+    })
 }
 
 /// Makes a directory of the shards in a list. Their sizes are requested later.

@@ -29,10 +29,8 @@ pub(super) struct MdsShard {
     pub(super) column_encodings: Vec<String>,
     /// For each column, the size of its values in bytes; `None` if the size varies.
     pub(super) column_sizes: Vec<Option<u64>>,
-    #[serde(default)]
     pub(super) compression: Option<String>,
     pub(super) raw_data: MdsFile,
-    #[serde(default)]
     pub(super) zip_data: Option<MdsFile>,
     pub(super) samples: u64,
 }

@@ -11,9 +11,9 @@ mod sample;
 
 pub use sample::mds_table;
 
+use super::super::rows_of_table;
 use super::super::samples::ShardContents;
 use super::super::whole_file::UnpackedShard;
-use super::super::{Contents, rows_of_table};
 use super::{LABELS, ShardLayout, ShardParser, ShardReadOptions, read_list};
 use crate::source::{DatasetSource, EntryState, Malformed, ReadAt};
 use base::error::{Error, Result};
@@ -29,14 +29,6 @@ const PIECE: u64 = 1 << 20;
 pub(super) struct MdsShards;
 
 impl ShardLayout for MdsShards {
-    fn samples(&self) -> Contents {
-        Contents::Images
-    }
-
-    fn is_shard(&self, _: &[u8]) -> bool {
-        false
-    }
-
     fn marker_file(&self) -> Option<&'static str> {
         Some(INDEX)
     }
@@ -70,7 +62,7 @@ impl ShardLayout for MdsShards {
         "the shards hold no sample".to_owned()
     }
 
-    fn parser(&self, source: &dyn DatasetSource, _: bool) -> Result<Box<dyn ShardParser>> {
+    fn parser(&self, source: &dyn DatasetSource, reading: &ShardReadOptions) -> Result<Box<dyn ShardParser>> {
         let list = find(source, &[])?;
         let list =
             list.ok_or_else(|| Error::dataset(source.path(&[]), format!("has no {INDEX} any more")))?;
@@ -81,7 +73,7 @@ impl ShardLayout for MdsShards {
             }
             shards.insert(shard.raw_data.basename.clone().into_bytes(), (shard, false));
         }
-        Ok(Box::new(MdsParser { shards, reading: ShardReadOptions::default() }))
+        Ok(Box::new(MdsParser { shards, reading: reading.clone() }))
     }
 }
 
@@ -140,10 +132,6 @@ impl MdsParser {
 }
 
 impl ShardParser for MdsParser {
-    fn set_read_options(&mut self, reading: ShardReadOptions) {
-        self.reading = reading;
-    }
-
     fn contents(&self, name: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
         let (shard, unpacked) = self.shard(name, bytes)?;
         let contents = |bytes: &dyn ReadAt| {
@@ -201,8 +189,7 @@ fn digest<D: Digest>(bytes: &dyn ReadAt) -> Result<String, Malformed> {
     let (mut hash, mut at) = (D::new(), 0);
     let mut piece = vec![0; PIECE as usize];
     while at < bytes.size() {
-        let failed = |error| Malformed { offset: at, message: format!("reading failed: {error}") };
-        let got = bytes.read_at(&mut piece, at).map_err(failed)?;
+        let got = bytes.fill_at(&mut piece, at)?;
         if got == 0 {
             break;
         }

@@ -2,7 +2,7 @@
 
 use super::encoding::MdsEncoding;
 use super::list::{MdsFile, MdsShard};
-use crate::dataset::FieldKind;
+use crate::dataset::gather::{float, little_endian};
 use crate::dataset::table::{CellExtent, ShardTable, TableCells, TableColumn};
 use crate::dataset::value_kinds::ValueKinds;
 use crate::source::{Malformed, ReadAt, Window};
@@ -187,7 +187,7 @@ impl MdsColumn {
             (TableCells::Integers(cells), encoding) => {
                 let whole = match encoding {
                     MdsEncoding::Signed(_) => Some(signed(&number)),
-                    MdsEncoding::Unsigned(_) => i64::try_from(unsigned(&number)).ok(),
+                    MdsEncoding::Unsigned(_) => i64::try_from(little_endian(&number)).ok(),
                     _ => text().and_then(|text| text.parse().ok()),
                 };
                 refused = whole.is_none().then_some("an integer in the range of int64");
@@ -211,29 +211,15 @@ impl MdsColumn {
 
     fn finish(self) -> TableColumn {
         let kind = match (&self.cells, &self.encoding) {
-            (TableCells::Integers(_), _) => FieldKind::Integer,
-            (TableCells::Floats(_), _) => FieldKind::Float,
             (_, MdsEncoding::Bytes(Some(kind))) => *kind,
             (TableCells::Extents(_), _) => self.kinds.kind_of_bytes(),
-            _ => FieldKind::Bytes,
+            (cells, _) => cells.kind(),
         };
         TableColumn { name: self.name, kind, classes: Vec::new(), cells: self.cells }
     }
 }
 
-fn unsigned(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
-}
-
 fn signed(bytes: &[u8]) -> i64 {
     let unused = 64 - 8 * bytes.len().clamp(1, 8) as u32;
-    (unsigned(bytes) << unused).cast_signed() >> unused
-}
-
-fn float(bytes: &[u8]) -> f64 {
-    match bytes {
-        [a, b] => half::f16::from_le_bytes([*a, *b]).to_f64(),
-        [a, b, c, d] => f64::from(f32::from_le_bytes([*a, *b, *c, *d])),
-        _ => f64::from_bits(unsigned(bytes)),
-    }
+    (little_endian(bytes) << unused).cast_signed() >> unused
 }

@@ -7,8 +7,9 @@ use crate::source::{Malformed, ReadAt, Window};
 /// The maximum number of items in a list. The index stores all of them for each record.
 pub(super) const LONGEST_LIST: usize = 64;
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) enum FeatureValue {
+    #[default]
     Nothing,
     Bytes(CellExtent),
     Float(f32),
@@ -25,16 +26,11 @@ pub(super) const INTEGERS: &str = "integers";
 
 /// A feature's list while it is parsed. If the message has several lists of one type, their items are joined. A list of
 /// another type replaces the earlier lists.
+#[derive(Default)]
 pub(super) struct FeatureList {
     /// The field number in `Feature`: 1 for a list of bytes, 2 for floats, 3 for integers.
     of: u64,
     pub(super) value: FeatureValue,
-}
-
-impl Default for FeatureList {
-    fn default() -> Self {
-        Self { of: 0, value: FeatureValue::Nothing }
-    }
 }
 
 impl FeatureList {
