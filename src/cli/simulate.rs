@@ -3,6 +3,7 @@
 
 use super::{output, plot};
 use base::error::Result;
+use base::names::NamedValue;
 use serde::Serialize;
 use simulate::{Policy, PolicyOutcome, Scenario, Simulation, counts};
 use std::path::PathBuf;
@@ -84,7 +85,7 @@ pub(super) fn run(args: &SimulateArgs) -> Result<()> {
     let simulation = Simulation::new(scenario(args)?)?;
     let mut policies = args.policies.clone();
     if policies.is_empty() {
-        policies.extend(Policy::ALL.into_iter().filter(|&policy| match simulation.can(policy) {
+        policies.extend(Policy::NAMES.iter().map(|(_, policy)| *policy).filter(|&policy| match simulation.can(policy) {
             Ok(()) => true,
             Err(error) => {
                 eprintln!("note: skipped: {error}");
