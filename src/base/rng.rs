@@ -169,6 +169,13 @@ impl RandomStream {
         low + (high - low) * self.unit()
     }
 
+    /// A standard normal number (Box and Muller, 1958).
+    pub fn normal(&mut self) -> f64 {
+        // 1 - u is never 0.
+        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.unit()).cos()
+    }
+
     /// A uniform integer in [0, bound), without bias (Lemire, "Fast Random Integer Generation in an Interval", 2019).
     ///
     /// # Panics

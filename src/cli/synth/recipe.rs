@@ -99,12 +99,6 @@ fn quantile(values: &[f64; 5], rank: f64) -> f64 {
     (low + (high - low) * part).exp()
 }
 
-/// Draws a standard normal number (Box and Muller, 1958).
-pub(crate) fn normal(random: &mut RandomStream) -> f64 {
-    let radius = (-2.0 * (1.0 - random.unit()).ln()).sqrt();
-    radius * (std::f64::consts::TAU * random.unit()).cos()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
