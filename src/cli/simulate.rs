@@ -85,11 +85,13 @@ pub(super) fn run(args: &SimulateArgs) -> Result<()> {
     let simulation = Simulation::new(scenario(args)?)?;
     let mut policies = args.policies.clone();
     if policies.is_empty() {
-        policies.extend(Policy::NAMES.iter().map(|(_, policy)| *policy).filter(|&policy| match simulation.can(policy) {
-            Ok(()) => true,
-            Err(error) => {
-                eprintln!("note: skipped: {error}");
-                false
+        policies.extend(Policy::NAMES.iter().map(|(_, policy)| *policy).filter(|&policy| {
+            match simulation.can(policy) {
+                Ok(()) => true,
+                Err(error) => {
+                    eprintln!("note: skipped: {error}");
+                    false
+                }
             }
         }));
     }

@@ -6,6 +6,7 @@ use super::profile::{Profile, RANKS};
 use super::recipe::JpegCoding;
 use super::store::SynthLayout;
 use crate::output;
+use base::names::NamedValue;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
