@@ -18,12 +18,12 @@ use std::sync::Mutex;
 /// One iteration over an epoch.
 #[pyclass(frozen, module = "foreload")]
 pub(super) struct Batches {
-    pub epoch: Mutex<Epoch>,
+    epoch: Mutex<Epoch>,
     /// Keeps the pipeline's threads alive if only the iterator is left: `for batch in ImageLoader(...)`.
-    pub pipeline: SharedPipeline,
+    pipeline: SharedPipeline,
     /// A warning that came with the latest batch, and that the user's filter turned into an error. The next call raises
     /// it.
-    pub warned: Mutex<Option<PyErr>>,
+    warned: Mutex<Option<PyErr>>,
 }
 
 impl Drop for Batches {
@@ -37,6 +37,12 @@ impl Drop for Batches {
                 raised.into_iter().for_each(|raised| raised.restore(py));
             });
         }
+    }
+}
+
+impl Batches {
+    pub(super) fn of(py: Python<'_>, pipeline: &SharedPipeline, epoch: Epoch) -> PyResult<Py<Self>> {
+        Py::new(py, Self { epoch: Mutex::new(epoch), pipeline: pipeline.clone(), warned: Mutex::default() })
     }
 }
 
@@ -104,9 +110,8 @@ impl Batches {
             let epoch = lock(&self.epoch);
             (epoch.stats(), epoch.failed())
         });
-        let dict = PyDict::new(py);
         let stages = &stats.stages;
-        for (name, seconds) in [
+        let dict = [
             ("read_busy_seconds", stages.read_busy),
             ("read_waiting_seconds", stages.read_waiting),
             ("read_blocked_seconds", stages.read_blocked),
@@ -114,9 +119,8 @@ impl Batches {
             ("augment_busy_seconds", stages.augment_busy),
             ("workers_waiting_seconds", stages.workers_waiting),
             ("consumer_waiting_seconds", stages.consumer_waiting),
-        ] {
-            dict.set_item(name, seconds)?;
-        }
+        ]
+        .into_py_dict(py)?;
         for (name, count) in [
             ("source_bytes", stats.reads.bytes),
             ("source_bytes_skipped", stats.reads.skipped),

@@ -31,17 +31,10 @@ pub(super) fn cache_stats<'py>(
     cache: &CacheStats,
     last_error: Option<String>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    for (name, count) in cache.source.by_name() {
-        dict.set_item(name, count)?;
-    }
+    let dict = cache.source.by_name().into_py_dict(py)?;
     let tiers = PyDict::new(py);
     for (tier, stats) in &cache.tiers {
-        let of_tier = PyDict::new(py);
-        for (name, count) in stats.by_name() {
-            of_tier.set_item(name, count)?;
-        }
-        tiers.set_item(tier.as_str(), of_tier)?;
+        tiers.set_item(tier.as_str(), stats.by_name().into_py_dict(py)?)?;
     }
     dict.set_item("tiers", tiers)?;
     dict.set_item("last_error", last_error)?;
