@@ -87,7 +87,6 @@ impl TakesSettings for PlanSettings {
 /// The report that `--json` prints. Later versions may add fields, but do not change the meaning of existing fields.
 #[derive(Debug, Serialize)]
 struct PlanReport {
-    version: &'static str,
     dataset: PathBuf,
     samples: u64,
     dataset_bytes: u64,
@@ -190,7 +189,6 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
     let without_peers = |_| predict(&PredictedJob { network: None, ..job }, &machine);
     let plan = predict(&job, &machine);
     let report = PlanReport {
-        version: base::version::get(),
         dataset: index.root().to_owned(),
         samples: job.samples,
         dataset_bytes: job.bytes,
@@ -219,7 +217,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
         others: others.into_iter().map(other).collect(),
         notices,
     };
-    if args.json { output::print_json(&report) } else { output::print(&describe(&report)) }
+    output::print_report(&report, args.json, describe)
 }
 
 /// The settings for measuring rates. The measurement opens the same index as the prediction. The index may change

@@ -50,7 +50,6 @@ pub(super) struct SimulateArgs {
 /// The report that `--json` prints. Later versions may add fields, but do not change the meaning of existing fields.
 #[derive(Debug, Serialize)]
 struct SimulateReport {
-    version: &'static str,
     scenario: String,
     nodes: u32,
     repeats: u32,
@@ -98,7 +97,6 @@ pub(super) fn run(args: &SimulateArgs) -> Result<()> {
     let outcomes = simulation.run(&policies)?;
     let scenario = simulation.scenario();
     let report = SimulateReport {
-        version: base::version::get(),
         scenario: scenario.name.clone(),
         nodes: scenario.nodes,
         repeats: scenario.repeats,
@@ -113,7 +111,7 @@ pub(super) fn run(args: &SimulateArgs) -> Result<()> {
     if let Some(path) = &args.plot {
         plot::outcomes(path, &report.scenario, &report.policies)?;
     }
-    if args.json { output::print_json(&report) } else { output::print(&describe(&report)) }
+    output::print_report(&report, args.json, describe)
 }
 
 fn scenario(args: &SimulateArgs) -> Result<Scenario> {

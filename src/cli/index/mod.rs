@@ -197,8 +197,9 @@ fn verdict(index: &DatasetIndex, decoded: &DecodedImages) -> Result<()> {
 }
 
 fn show(args: &IndexArgs, index: &DatasetIndex, findings: IndexFindings) -> Result<()> {
-    let mut reports: Vec<_> =
-        index.summaries().map(|summary| IndexReport::of(summary, args.verify || args.decode)).collect();
+    let (version, verified) = (base::version::get(), args.verify || args.decode);
+    let report = |summary| IndexReport { version, summary, verified };
+    let mut reports: Vec<_> = index.summaries().map(report).collect();
     let (samples, classes, fingerprint) = (index.len(), index.num_classes(), index.fingerprint().to_string());
     if args.json && reports.len() == 1 {
         return output::print_json(&SingleReport { report: reports.remove(0), findings });
@@ -239,12 +240,6 @@ fn show(args: &IndexArgs, index: &DatasetIndex, findings: IndexFindings) -> Resu
 
 fn and_others(count: u64, how: &str) -> String {
     if count == 0 { String::new() } else { format!(" and {count} other members{how}") }
-}
-
-impl IndexReport {
-    fn of(summary: IndexSummary, verified: bool) -> Self {
-        Self { version: base::version::get(), summary, verified }
-    }
 }
 
 fn of_classes(count: u32) -> String {

@@ -95,7 +95,7 @@ pub(crate) fn run(args: &SynthArgs) -> Result<()> {
     bar.finish_and_clear();
     store.publish()?;
     let summary = statistics.summary(args.profile, args.layout, args.classes, args.seed, began.elapsed());
-    if args.json { output::print_json(&summary) } else { output::print(&summary.to_string()) }
+    output::print_report(&summary, args.json, ToString::to_string)
 }
 
 impl SynthContext {

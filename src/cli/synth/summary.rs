@@ -31,7 +31,6 @@ struct CodingStatistics {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct SynthSummary {
-    version: &'static str,
     profile: Profile,
     layout: SynthLayout,
     images: usize,
@@ -97,7 +96,6 @@ impl Statistics {
         let rates = sorted(self.rates);
         let (widths, heights) = (sorted(self.widths), sorted(self.heights));
         SynthSummary {
-            version: base::version::get(),
             profile,
             layout,
             images,
