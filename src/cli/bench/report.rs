@@ -4,7 +4,7 @@ use super::epochs::{BenchRun, EpochWork};
 use super::place::BenchPlace;
 use super::stall::Stall;
 use crate::usage::ProcessUsage;
-use base::names::NamedValue;
+use base::names::{NamedValue, as_map};
 use base::notices::Notice;
 use base::tier_name::TierName;
 use base::trace::Histogram;
@@ -187,7 +187,7 @@ impl Percentiles {
 /// The latency, by the name of the tier that the bytes came from.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Latency {
-    #[serde(flatten, serialize_with = "by_tier")]
+    #[serde(flatten, serialize_with = "as_map")]
     pub(super) tiers: Vec<(TierName, Percentiles)>,
 }
 
@@ -196,10 +196,6 @@ impl Latency {
         let of = |(tier, times): &(TierName, Histogram)| (*tier, Percentiles::of(times));
         Self { tiers: stats.latencies.iter().map(of).collect() }
     }
-}
-
-fn by_tier<S: Serializer>(tiers: &[(TierName, Percentiles)], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_map(tiers.iter().map(|(tier, times)| (tier, times)))
 }
 
 /// How each stage spent its time, as shares of the wall time of all epochs, per thread of the stage.
