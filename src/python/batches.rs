@@ -1,6 +1,6 @@
 //! The iterator over an epoch's batches, and the batches that it yields to Python.
 
-use super::cache_stats::{cache_stats, peer_stats};
+use super::cache_stats::{cache_stats, peer_stats, set_number};
 use super::error::{no_labels, raise, to_python};
 use super::loader::{SIGNAL_CHECK, SharedPipeline, as_dict, lock};
 use super::notices::deliver;
@@ -144,25 +144,8 @@ impl Batches {
         if let Device::Cuda { .. } = self.pipeline.config().device {
             let gpu = PyDict::new(py);
             gpu.set_item("decoders", self.pipeline.decoders().to_vec().into_py_dict(py)?)?;
-            for (name, count) in [
-                ("decoded_hardware", stats.gpu.decoded_hardware),
-                ("decoded_cuda_batched", stats.gpu.decoded_cuda_batched),
-                ("decoded_cuda", stats.gpu.decoded_cuda),
-                ("decoded_cuda_packed", stats.gpu.decoded_cuda_packed),
-                ("decoded_cuda_indexed", stats.gpu.decoded_cuda_indexed),
-                ("decoded_cpu", stats.decoded_cpu()),
-                ("decoded_again", stats.gpu.decoded_again),
-                ("h2d_bytes", stats.gpu.h2d_bytes),
-            ] {
-                gpu.set_item(name, count)?;
-            }
-            for (name, seconds) in [
-                ("copy_seconds", stats.gpu.copy),
-                ("decode_seconds", stats.gpu.decode),
-                ("augment_seconds", stats.gpu.augment),
-                ("idle_seconds", stats.gpu.idle),
-            ] {
-                gpu.set_item(name, seconds)?;
+            for (name, number) in stats.gpu_by_name() {
+                set_number(&gpu, name, number)?;
             }
             dict.set_item("gpu", gpu)?;
         }

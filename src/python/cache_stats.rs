@@ -6,14 +6,20 @@ use pyo3::types::{IntoPyDict, PyDict};
 use store::peers::PeerValue;
 use store::tier::{Cache, CacheStats};
 
+pub(super) fn set_number(dict: &Bound<'_, PyDict>, name: &str, number: TraceNumber) -> PyResult<()> {
+    match number {
+        TraceNumber::Whole(count) => dict.set_item(name, count),
+        TraceNumber::Real(seconds) => dict.set_item(name, seconds),
+    }
+}
+
 pub(super) fn peer_stats<'py>(py: Python<'py>, cache: Option<&Cache>) -> PyResult<Bound<'py, PyDict>> {
     let nodes = PyDict::new(py);
     for (name, peer) in cache.map(Cache::peers).unwrap_or_default() {
         let of_node = PyDict::new(py);
         for (name, value) in peer.by_name() {
             match value {
-                PeerValue::Number(TraceNumber::Whole(count)) => of_node.set_item(name, count)?,
-                PeerValue::Number(TraceNumber::Real(seconds)) => of_node.set_item(name, seconds)?,
+                PeerValue::Number(number) => set_number(&of_node, name, number)?,
                 PeerValue::Text(text) => of_node.set_item(name, text)?,
             }
         }
