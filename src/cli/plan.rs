@@ -295,11 +295,9 @@ fn rates(path: &Path) -> Result<Machine> {
         value = machine.take();
     }
     let machine: Machine = serde_json::from_value(value).map_err(|error| bad(error.to_string()))?;
-    let TierRates { read_bandwidth: source, .. } = machine.source;
-    let TierRates { read_bandwidth: nvme, .. } = machine.nvme;
     let rates = [
-        ("source.read_bandwidth", source),
-        ("nvme.read_bandwidth", nvme),
+        ("source.read_bandwidth", machine.source.read_bandwidth),
+        ("nvme.read_bandwidth", machine.nvme.read_bandwidth),
         ("decode_bandwidth", machine.decode_bandwidth),
     ];
     match rates.into_iter().find(|(_, rate)| rate.is_nan() || *rate <= 0.0) {
