@@ -38,13 +38,10 @@ pub(super) struct PackArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    settings: Settings<PackedIndexSettings>,
+    settings: Settings<PackArgs>,
 }
 
-#[derive(Debug, Clone)]
-struct PackedIndexSettings;
-
-impl TakesSettings for PackedIndexSettings {
+impl TakesSettings for PackArgs {
     const NAMES: Option<&'static [&'static str]> =
         Some(&["index_dir", "rebuild_index", "split", "label", "class_names", "bad_shards"]);
 }

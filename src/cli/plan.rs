@@ -61,13 +61,10 @@ pub(super) struct PlanArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    settings: Settings<PlanSettings>,
+    settings: Settings<PlanArgs>,
 }
 
-#[derive(Debug, Clone)]
-struct PlanSettings;
-
-impl TakesSettings for PlanSettings {
+impl TakesSettings for PlanArgs {
     const NAMES: Option<&'static [&'static str]> = Some(&[
         "split",
         "label",

@@ -42,13 +42,10 @@ pub(super) struct CalibrateArgs {
     #[arg(long, value_name = "FILE", requires_all = ["directory", "cache"])]
     out: Option<PathBuf>,
     #[command(flatten)]
-    settings: Settings<CalibrateSettings>,
+    settings: Settings<CalibrateArgs>,
 }
 
-#[derive(Debug, Clone)]
-struct CalibrateSettings;
-
-impl TakesSettings for CalibrateSettings {
+impl TakesSettings for CalibrateArgs {
     const NAMES: Option<&'static [&'static str]> =
         Some(&["fields", "split", "image_size", "threads", "queue_depth", "index_dir", "bad_shards"]);
 }

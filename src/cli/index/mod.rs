@@ -60,14 +60,11 @@ pub(crate) struct IndexArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    settings: Settings<IndexSettings>,
+    settings: Settings<IndexArgs>,
 }
 
 /// The settings of the index except `changed`, which has its own flag because its default differs.
-#[derive(Debug, Clone)]
-struct IndexSettings;
-
-impl TakesSettings for IndexSettings {
+impl TakesSettings for IndexArgs {
     const NAMES: Option<&'static [&'static str]> =
         Some(&["split", "label", "class_names", "index_dir", "rebuild_index", "bad_shards"]);
 }
