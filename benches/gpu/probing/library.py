@@ -265,6 +265,11 @@ class Handle:
     def state(self) -> Made:
         return make("nvjpegJpegStateCreate", "nvjpegJpegStateDestroy", self.raw)
 
+    def preallocate(self, state: Made, count: int, form: str) -> int:
+        """Prepare a state for batches of `count` images; return the status. Older libraries refuse it."""
+        asked = (c_int(count), c_int(1), c_int(1), c_int(0), c_int(FORMATS[form]))
+        return status_of("nvjpegDecodeBatchedPreAllocate", self.raw, state.raw, *asked)
+
     def close(self) -> None:
         self.parsed.close()
         self.made.close()
