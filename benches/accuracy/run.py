@@ -135,14 +135,9 @@ def defaults() -> dict:
 
 def measure(chosen: argparse.Namespace) -> dict:
     settings = Settings(
-        data=chosen.data,
-        recipe=chosen.recipe,
-        image_size=chosen.image_size,
         resize=chosen.resize or chosen.image_size,
         scale=tuple(chosen.scale),
-        width=chosen.width,
-        epochs=chosen.epochs,
-        batch_size=chosen.batch_size,
+        **options.settings(chosen, "data recipe image_size width epochs batch_size"),
     )
     asked = as_json(settings)
     same = {name: value for name, value in asked.items() if name != "data"}
@@ -264,9 +259,7 @@ def main() -> int:
     if chosen.smoke:
         make_images(chosen.smoke)
     result = measure(chosen)
-    if chosen.output:
-        write(chosen.output, result)
-    print(json.dumps(result) if chosen.json else as_text(result))
+    report.deliver(result, as_text(result), chosen)
     return 0
 
 

@@ -1,14 +1,39 @@
-"""The common code of the DALI peers: the settings of a pipeline on the CPU, and its epochs."""
+"""The common code of the DALI peers: steps of their pipelines, the settings of one on the CPU, and its epochs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import numpy as np
-from nvidia.dali import Pipeline
+from nvidia.dali import Pipeline, fn, types
 
 from harness import measure
-from harness.measure import Batches, Epoch, Options
+from harness.measure import MEAN, RATIO, STD, Batches, Epoch, Options
+
+
+def decoded_crop(encoded, scale: tuple[float, float], side: int, interpolation):
+    """Decode a random crop on the CPU, and resize it with antialiasing."""
+    images = fn.decoders.image_random_crop(
+        encoded,
+        device="cpu",
+        output_type=types.RGB,
+        random_area=scale,
+        random_aspect_ratio=RATIO,
+        num_attempts=10,
+    )
+    return fn.resize(images, size=[side, side], interp_type=interpolation, antialias=True)
+
+
+def normalised(images, dtype=types.FLOAT, flip: float = 0.5):
+    """Normalise images, and mirror each with probability `flip`."""
+    return fn.crop_mirror_normalize(
+        images,
+        dtype=dtype,
+        output_layout="CHW",
+        mean=[255 * value for value in MEAN],
+        std=[255 * value for value in STD],
+        mirror=fn.random.coin_flip(probability=flip),
+    )
 
 
 def epochs_of(training_pipeline: Callable[..., Pipeline], about: object, options: Options) -> Epoch:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager
@@ -46,14 +45,8 @@ def parse_arguments() -> argparse.Namespace:
 def served(shards: Path, tls: Path | None):
     """Serve the shards from a server on the second processor; yields its URL."""
     command = ["taskset", "-c", "1", SERVER, shards, *(["--tls", tls] if tls else [])]
-    server = subprocess.Popen(
-        [str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        yield server.stdout.readline().strip()
-    finally:
-        server.stdin.close()
-        server.wait()
+    with programs.Worker(command) as server:
+        yield server.read().strip()
 
 
 def entry(standing: Standing, scheme: str) -> dict:

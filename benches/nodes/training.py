@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -157,38 +157,16 @@ class Cluster:
             Unavailable: A node failed.
         """
         places[0].parent.mkdir(parents=True, exist_ok=True)
-        settings = Settings(
-            data=str(self.storage.path),
-            index=str(self.index),
-            rank=0,
-            world_size=job.nodes,
-            batch_size=job.batch_size,
-            cache="",
-            cache_bytes=0,
-            meeting=tempfile.mkdtemp(prefix="meeting-", dir=places[0].parent),
-            assignment=job.assignment,
-            image_size=job.image_size,
-            epoch_size=job.epoch_size,
-            step_seconds=job.step_seconds,
-            immutable=job.immutable,
-            hashed=job.hashed,
-        )
+        # A node's settings have those of its job under the same names.
+        known = {name: value for name, value in asdict(job).items() if name in Settings.__dataclass_fields__}
+        known |= {"data": str(self.storage.path), "index": str(self.index), "world_size": job.nodes}
+        known["meeting"] = tempfile.mkdtemp(prefix="meeting-", dir=places[0].parent)
+        processes = []
         with ExitStack() as stack:
-            processes = [
-                stack.enter_context(
-                    Process(
-                        node,
-                        replace(
-                            settings,
-                            rank=node.number,
-                            cache=str(place),
-                            cache_bytes=capacity,
-                            listen=node.address if job.peers else None,
-                        ),
-                    )
-                )
-                for node, place, capacity in zip(nodes, places, job.capacities, strict=True)
-            ]
+            for node, place, capacity in zip(nodes, places, job.capacities, strict=True):
+                own = {"rank": node.number, "cache": str(place), "cache_bytes": capacity}
+                settings = Settings(**known, **own, listen=node.address if job.peers else None)
+                processes.append(stack.enter_context(Process(node, settings)))
             for process in processes:
                 process.read()
             return [self.epoch(processes) for _ in range(job.epochs)]

@@ -10,7 +10,6 @@ import argparse
 import io
 import itertools
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from foreload import Rehearsal, StreamLoader, streams
-from harness import accounting
+from harness import accounting, programs
 from PIL import Image
 
 DISTINCT = 500
@@ -62,7 +61,7 @@ class Numbered:
             yield str(number), self._sample(number)
 
 
-class Files:
+class Files(programs.Worker):
     """A process that renames small images into a directory; it gets the number of used samples."""
 
     LEAD = 20_000
@@ -75,17 +74,12 @@ class Files:
         self.incoming = folder / "incoming"
         self.incoming.mkdir()
         words = [sys.executable, Path(__file__), "--renames", originals, "--folder", folder]
-        self._process = subprocess.Popen([str(word) for word in words], stdin=subprocess.PIPE)
+        super().__init__(words)
         self.used(0)
 
     def used(self, count: int) -> None:
         """Report how many samples were used so far."""
-        self._process.stdin.write(b"%d\n" % count)
-        self._process.stdin.flush()
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+        self.send(str(count))
 
 
 def rename_files(originals: Path, incoming: Path) -> None:

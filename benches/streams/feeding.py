@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from harness import measure
+from harness import measure, programs
 from harness.accounting import process_cpu_seconds, tree_cpu_seconds
 
 HERE = Path(__file__).resolve().parent
@@ -53,7 +52,7 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     return chosen
 
 
-class Producer:
+class Producer(programs.Worker):
     """A process that produces samples; it gets the number of used samples, and ends with the block."""
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -64,18 +63,13 @@ class Producer:
             words += ["--rate", options.rate]
         if options.feed.kind == "redis":
             words += ["--server", options.server]
-        self._words = [str(word) for word in words]
+        super().__init__(words)
 
     def __enter__(self) -> Producer:
-        """Start the process and wait until it is ready, so that its preparation is not measured."""
-        self.process = subprocess.Popen(self._words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        if self.process.stdout.readline() != b"ready\n":
+        """Wait until the process is ready, so that its preparation is not measured."""
+        if self.process.stdout.readline() != "ready\n":
             sys.exit(f"the producer ended with {self.process.wait()}")
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.communicate()
 
     def begin(self) -> None:
         """Make it produce the first samples."""
@@ -83,8 +77,7 @@ class Producer:
 
     def used(self, count: int) -> None:
         """Report how many samples were used so far."""
-        self.process.stdin.write(b"%d\n" % count)
-        self.process.stdin.flush()
+        self.send(str(count))
 
 
 def cpu_of_all(producer: Producer, server: int | None) -> np.ndarray:

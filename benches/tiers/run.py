@@ -125,18 +125,8 @@ def main() -> int:
     chosen = parse_arguments()
     folder, tar = make_data(chosen)
     with tempfile.TemporaryDirectory(prefix="scratch-", dir=chosen.data) as scratch:
-        bench = Bench(
-            chosen.foreload,
-            folder,
-            tar,
-            Path(scratch),
-            chosen.batch_size,
-            chosen.image_size,
-            chosen.rounds,
-            chosen.open_ms,
-            chosen.read_ms,
-            chosen.bandwidth,
-        )
+        asked = options.settings(chosen, "image_size rounds open_ms read_ms bandwidth")
+        bench = Bench(chosen.foreload, folder, tar, Path(scratch), chosen.batch_size, **asked)
         bench.facts = {"images": chosen.images, "folder": bench.size(folder), "tar": bench.size(tar)}
         result = {
             "machine": report.machine(),

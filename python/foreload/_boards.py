@@ -25,7 +25,19 @@ NO_VALUE = "there is no such key"
 """A value that no rank puts into a store, because all values begin with a JSON object."""
 
 
-class TorchStore(Board):
+class Store(Board):
+    """A key-value store of a framework, whose errors are RuntimeErrors; torch's have several classes."""
+
+    @contextlib.contextmanager
+    def _failures(self) -> Any:
+        """Convert the store's errors to `BoardLostError`."""
+        try:
+            yield
+        except RuntimeError as failure:
+            raise BoardLostError(f"{self.name} does not answer: {failure}") from failure
+
+
+class TorchStore(Store):
     """The key-value store by which torch's processes find each other. It uses neither a GPU nor NCCL."""
 
     _hosted: Any = None
@@ -98,14 +110,6 @@ class TorchStore(Board):
         with self._failures():
             self._store.delete_key(key)
 
-    @contextlib.contextmanager
-    def _failures(self) -> Any:
-        """Convert torch's errors, which have several classes, to `BoardLostError`."""
-        try:
-            yield
-        except RuntimeError as failure:
-            raise BoardLostError(f"{self.name} does not answer: {failure}") from failure
-
 
 class Shelf:
     """The dictionary that runs as an actor of Ray."""
@@ -176,7 +180,7 @@ class RayActor(Board):
         return str(sys.modules["ray.train"].get_context().get_experiment_name())
 
 
-class JaxStore(Board):
+class JaxStore(Store):
     """The key-value store of `jax.distributed`, which ends with the coordinator.
 
     It has no public name; checkpoint libraries use it in the same way. JAX's public `process_allgather` runs on
@@ -213,14 +217,6 @@ class JaxStore(Board):
         """Forget a value."""
         with self._failures():
             self._client.key_value_delete(f"foreload/{key}")
-
-    @contextlib.contextmanager
-    def _failures(self) -> Any:
-        """Convert JAX's error, which is a RuntimeError, to `BoardLostError`."""
-        try:
-            yield
-        except RuntimeError as failure:
-            raise BoardLostError(f"{self.name} does not answer: {failure}") from failure
 
 
 class Folder(Board):

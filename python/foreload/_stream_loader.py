@@ -208,17 +208,8 @@ class StreamLoader:
         votes = None
         if place[1] > 1:
             # Paths that only one rank uses may differ. Ranks find the buffer's directories of other ranks by name.
-            alike = {
-                **spec,
-                "streams": [each.name for each in sources],
-                "batch_size": batch_size,
-                "seed": seed,
-            }
-            alike = {
-                key: value
-                for key, value in alike.items()
-                if key not in ("journal", "replay", "spill_directory")
-            }
+            alike = {key: spec[key] for key in spec.keys() - {"journal", "replay", "spill_directory"}}
+            alike |= {"streams": [each.name for each in sources], "batch_size": batch_size, "seed": seed}
             what = json.dumps(alike, sort_keys=True).encode()
             votes = Agreement(what, rank=place[0], world_size=place[1], **(meeting or {})).gather
         self._engine = StreamEngine(described, json.dumps(spec), score, place, votes, **settings)

@@ -2,6 +2,15 @@
 //! listed once, next to the type, for Python, the command line, JSON and messages.
 
 use crate::error::{Error, Result};
+use serde::{Serialize, Serializer};
+
+/// Serialises pairs as a map, in their order.
+///
+/// # Errors
+/// The errors of `to`.
+pub fn as_map<K: Serialize, V: Serialize, S: Serializer>(pairs: &[(K, V)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(pairs.iter().map(|(key, value)| (key, value)))
+}
 
 /// A type whose values have names. Implement it with [`named!`].
 pub trait NamedValue: Copy + PartialEq + 'static {

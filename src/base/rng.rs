@@ -72,12 +72,10 @@ impl RandomKey {
     /// Makes the key of one transform for one `view` of an image: the `nth` transform of its `kind` in a list.
     /// Different keys share no numbers, so adding a transform changes no other transform's numbers.
     pub fn part(&self, view: [u32; 2], kind: &str, nth: u32) -> Self {
-        let mut hash = Sha256::new();
-        hash.update(b"foreload rng part");
-        for word in [self.words, self.domain, view].as_flattened() {
+        let mut hash = self.hashed(b"foreload rng part");
+        for word in [view[0], view[1], nth] {
             hash.update(word.to_le_bytes());
         }
-        hash.update(nth.to_le_bytes());
         hash.update(kind);
         Self::of(hash)
     }
@@ -85,13 +83,15 @@ impl RandomKey {
     /// Makes the key for the same use in another image field. The first image field uses this key itself, so adding a
     /// field changes no other field's numbers.
     pub fn of_field(&self, name: &str) -> Self {
-        let mut hash = Sha256::new();
-        hash.update(b"foreload rng field");
+        Self::of(self.hashed(b"foreload rng field").chain_update(name))
+    }
+
+    fn hashed(&self, purpose: &[u8]) -> Sha256 {
+        let mut hash = Sha256::new_with_prefix(purpose);
         for word in [self.words, self.domain].as_flattened() {
             hash.update(word.to_le_bytes());
         }
-        hash.update(name);
-        Self::of(hash)
+        hash
     }
 
     fn of(hash: Sha256) -> Self {
@@ -167,6 +167,13 @@ impl RandomStream {
     /// A uniform number in [low, high).
     pub fn uniform(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.unit()
+    }
+
+    /// A standard normal number (Box and Muller, 1958).
+    pub fn normal(&mut self) -> f64 {
+        // 1 - u is never 0.
+        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.unit()).cos()
     }
 
     /// A uniform integer in [0, bound), without bias (Lemire, "Fast Random Integer Generation in an Interval", 2019).

@@ -59,7 +59,7 @@ impl SlotPool {
     pub fn try_take(&self, length: usize) -> Option<Slot> {
         let pages = pages_for(length)?;
         let first = self.arena.space().take(pages)?;
-        Some(self.slot(first, pages))
+        Some(Slot { arena: self.arena.clone(), first, pages })
     }
 
     /// The maximum `length` of a slot.
@@ -81,10 +81,6 @@ impl SlotPool {
             peak: space.peak as usize * PAGE,
             pieces: space.free.len(),
         }
-    }
-
-    fn slot(&self, first: u32, pages: u32) -> Slot {
-        Slot { arena: self.arena.clone(), first, pages }
     }
 }
 

@@ -53,27 +53,29 @@ pub enum Stage {
 }
 
 impl Stage {
-    const WITHOUT_TIER: [(Self, &str); 8] = [
-        (Self::Wait, "wait"),
-        (Self::Train, "train"),
-        (Self::Ahead, "stage ahead"),
-        (Self::Decode, "decode"),
-        (Self::Augment, "augment"),
-        (Self::Copy, "gpu copy"),
-        (Self::GpuDecode, "gpu decode"),
-        (Self::GpuAugment, "gpu augment"),
+    /// The stages without a tier, with their names and their rows in viewers.
+    const WITHOUT_TIER: [(Self, &str, u32); 8] = [
+        (Self::Wait, "wait", 1),
+        (Self::Train, "train", 2),
+        (Self::Ahead, "stage ahead", 4),
+        (Self::Decode, "decode", 6),
+        (Self::Augment, "augment", 7),
+        (Self::Copy, "gpu copy", 8),
+        (Self::GpuDecode, "gpu decode", 9),
+        (Self::GpuAugment, "gpu augment", 10),
     ];
+
+    fn without_tier(self) -> (&'static str, u32) {
+        let known = Self::WITHOUT_TIER.into_iter().find(|(stage, ..)| *stage == self);
+        known.map_or(("", 0), |(_, name, row)| (name, row))
+    }
 
     /// The name in the file and in reports: `decode`, or `read` and `write` with a tier's name.
     pub fn name(self) -> String {
         match self {
             Self::Read(tier) => format!("read {tier}"),
             Self::Write(tier) => format!("write {tier}"),
-            own => Self::WITHOUT_TIER
-                .into_iter()
-                .find(|(stage, _)| *stage == own)
-                .map_or("", |(_, name)| name)
-                .into(),
+            own => own.without_tier().0.into(),
         }
     }
 
@@ -82,22 +84,15 @@ impl Stage {
         match name.split_once(' ') {
             Some(("read", tier)) => TierName::new(tier).map(Self::Read),
             Some(("write", tier)) => TierName::new(tier).map(Self::Write),
-            _ => Self::WITHOUT_TIER.into_iter().find(|(_, own)| *own == name).map(|(stage, _)| stage),
+            _ => Self::WITHOUT_TIER.into_iter().find(|(_, own, _)| *own == name).map(|(stage, ..)| stage),
         }
     }
 
     fn row(self) -> u32 {
         match self {
-            Self::Wait => 1,
-            Self::Train => 2,
             Self::Read(_) => 3,
-            Self::Ahead => 4,
             Self::Write(_) => 5,
-            Self::Decode => 6,
-            Self::Augment => 7,
-            Self::Copy => 8,
-            Self::GpuDecode => 9,
-            Self::GpuAugment => 10,
+            own => own.without_tier().1,
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use super::output;
 use base::error::Result;
-use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 use store::tier::store::inspect::{self, CacheContents, CachedDataset, ClearResult};
@@ -30,27 +29,14 @@ pub(super) enum CacheCommand {
     },
 }
 
-#[derive(Serialize)]
-struct CacheReport<T: Serialize> {
-    version: &'static str,
-    #[serde(flatten)]
-    found: T,
-}
-
 pub(super) fn run(command: &CacheCommand) -> Result<()> {
     match command {
-        CacheCommand::Show { directory, json } => print(inspect::contents(directory)?, *json, show),
-        CacheCommand::Clear { directory, dataset, json } => {
-            print(inspect::clear(directory, dataset.as_deref())?, *json, freed)
+        CacheCommand::Show { directory, json } => {
+            output::print_report(&inspect::contents(directory)?, *json, show)
         }
-    }
-}
-
-fn print<T: Serialize>(found: T, json: bool, describe: impl Fn(&T) -> String) -> Result<()> {
-    if json {
-        output::print_json(&CacheReport { version: base::version::get(), found })
-    } else {
-        output::print(&describe(&found))
+        CacheCommand::Clear { directory, dataset, json } => {
+            output::print_report(&inspect::clear(directory, dataset.as_deref())?, *json, freed)
+        }
     }
 }
 

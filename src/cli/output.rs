@@ -4,6 +4,7 @@ use base::error::Result;
 use base::notices::{Notice, NoticeKind, Notices};
 use data::dataset::BlockCosts;
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 use std::io::Write;
 
 /// Creates a progress bar on stderr for `total` items, which are called `things`. Draws nothing if stderr is not a
@@ -23,8 +24,28 @@ pub(crate) fn print(text: &str) -> Result<()> {
     }
 }
 
-pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<()> {
+pub(crate) fn print_json(value: &impl Serialize) -> Result<()> {
     print(&serde_json::to_string(value).map_err(|error| base::error::Error::Internal(error.to_string()))?)
+}
+
+#[derive(Serialize)]
+struct VersionedReport<'a, T> {
+    version: &'static str,
+    #[serde(flatten)]
+    report: &'a T,
+}
+
+/// Prints a report: for `--json` as an object that begins with the version of the program, else as `describe` says it.
+pub(crate) fn print_report<T: Serialize>(
+    report: &T,
+    as_json: bool,
+    describe: impl FnOnce(&T) -> String,
+) -> Result<()> {
+    if as_json {
+        print_json(&VersionedReport { version: base::version::get(), report })
+    } else {
+        print(&describe(report))
+    }
 }
 
 /// Makes a string from outside safe to print: escapes characters that move the cursor, change colours or reverse

@@ -38,20 +38,16 @@ pub(super) struct PackArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    settings: Settings<PackedIndexSettings>,
+    settings: Settings<PackArgs>,
 }
 
-#[derive(Debug, Clone)]
-struct PackedIndexSettings;
-
-impl TakesSettings for PackedIndexSettings {
+impl TakesSettings for PackArgs {
     const NAMES: Option<&'static [&'static str]> =
         Some(&["index_dir", "rebuild_index", "split", "label", "class_names", "bad_shards"]);
 }
 
 #[derive(Serialize)]
 struct PackSummary {
-    version: &'static str,
     #[serde(flatten)]
     report: PackReport,
     /// The images packed per second in this run.
@@ -63,7 +59,6 @@ struct PackSummary {
 
 #[derive(Serialize)]
 struct TarSummary {
-    version: &'static str,
     #[serde(flatten)]
     report: TarReport,
     notices: Vec<Notice>,
@@ -90,22 +85,20 @@ pub(super) fn run(args: &PackArgs) -> Result<()> {
     if args.to == PackedAs::Tar {
         let report = with_bar("samples", |progress| pack::pack_as_tars(&options, progress));
         let notices = output::print_notices(&notices);
-        let summary = TarSummary { version: base::version::get(), report: report?, notices };
-        let text = || describe_tars(args, &summary.report);
-        return if args.json { output::print_json(&summary) } else { output::print(&text()) };
+        let summary = TarSummary { report: report?, notices };
+        return output::print_report(&summary, args.json, |summary| describe_tars(args, &summary.report));
     }
     let report = with_bar("samples", |progress| pack::pack(&options, progress));
     let notices = output::print_notices(&notices);
     let report = report?;
     let done = report.tally.samples.saturating_sub(report.samples_before);
     let summary = PackSummary {
-        version: base::version::get(),
         samples_per_second: done as f64 / report.seconds.max(f64::MIN_POSITIVE),
         ratio: report.bytes as f64 / report.tally.source_bytes.max(1) as f64,
         report,
         notices,
     };
-    if args.json { output::print_json(&summary) } else { output::print(&describe(args, &summary)) }
+    output::print_report(&summary, args.json, |summary| describe(args, summary))
 }
 
 /// Runs `work` with a progress bar. `work` first reports the total number of items, then `None` for each finished item.

@@ -61,13 +61,10 @@ pub(super) struct PlanArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    settings: Settings<PlanSettings>,
+    settings: Settings<PlanArgs>,
 }
 
-#[derive(Debug, Clone)]
-struct PlanSettings;
-
-impl TakesSettings for PlanSettings {
+impl TakesSettings for PlanArgs {
     const NAMES: Option<&'static [&'static str]> = Some(&[
         "split",
         "label",
@@ -87,7 +84,6 @@ impl TakesSettings for PlanSettings {
 /// The report that `--json` prints. Later versions may add fields, but do not change the meaning of existing fields.
 #[derive(Debug, Serialize)]
 struct PlanReport {
-    version: &'static str,
     dataset: PathBuf,
     samples: u64,
     dataset_bytes: u64,
@@ -190,7 +186,6 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
     let without_peers = |_| predict(&PredictedJob { network: None, ..job }, &machine);
     let plan = predict(&job, &machine);
     let report = PlanReport {
-        version: base::version::get(),
         dataset: index.root().to_owned(),
         samples: job.samples,
         dataset_bytes: job.bytes,
@@ -219,7 +214,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
         others: others.into_iter().map(other).collect(),
         notices,
     };
-    if args.json { output::print_json(&report) } else { output::print(&describe(&report)) }
+    output::print_report(&report, args.json, describe)
 }
 
 /// The settings for measuring rates. The measurement opens the same index as the prediction. The index may change
@@ -297,11 +292,9 @@ fn rates(path: &Path) -> Result<Machine> {
         value = machine.take();
     }
     let machine: Machine = serde_json::from_value(value).map_err(|error| bad(error.to_string()))?;
-    let TierRates { read_bandwidth: source, .. } = machine.source;
-    let TierRates { read_bandwidth: nvme, .. } = machine.nvme;
     let rates = [
-        ("source.read_bandwidth", source),
-        ("nvme.read_bandwidth", nvme),
+        ("source.read_bandwidth", machine.source.read_bandwidth),
+        ("nvme.read_bandwidth", machine.nvme.read_bandwidth),
         ("decode_bandwidth", machine.decode_bandwidth),
     ];
     match rates.into_iter().find(|(_, rate)| rate.is_nan() || *rate <= 0.0) {

@@ -9,10 +9,7 @@ use engine::sharing::{BatchPosition, ProducerStart, TOGETHER};
 use std::path::PathBuf;
 
 /// `foreload serve` takes all settings that have a flag.
-#[derive(Debug, Clone)]
-pub(super) struct ServeSettings;
-
-impl TakesSettings for ServeSettings {}
+impl TakesSettings for ServeArgs {}
 
 /// The arguments of `foreload serve`.
 #[derive(clap::Args, Debug)]
@@ -27,7 +24,7 @@ pub(super) struct ServeArgs {
     #[arg(long, default_value_t = 1)]
     world_size: u32,
     #[command(flatten)]
-    settings: Settings<ServeSettings>,
+    settings: Settings<ServeArgs>,
 }
 
 /// Runs the command until it is interrupted.

@@ -10,10 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// `foreload show` takes all settings that have a flag, with `cpu` as the default device.
-#[derive(Debug, Clone)]
-pub(super) struct ShowSettings;
-
-impl TakesSettings for ShowSettings {
+impl TakesSettings for ShowArgs {
     const DEFAULTS: &'static [(&'static str, &'static str)] = &[("device", "cpu")];
 }
 
@@ -44,7 +41,7 @@ pub(super) struct ShowArgs {
     #[arg(long)]
     field: Option<String>,
     #[command(flatten)]
-    settings: Settings<ShowSettings>,
+    settings: Settings<ShowArgs>,
 }
 
 /// Runs the command.

@@ -3,6 +3,7 @@
 
 use super::{output, plot};
 use base::error::Result;
+use base::names::NamedValue;
 use serde::Serialize;
 use simulate::{Policy, PolicyOutcome, Scenario, Simulation, counts};
 use std::path::PathBuf;
@@ -49,7 +50,6 @@ pub(super) struct SimulateArgs {
 /// The report that `--json` prints. Later versions may add fields, but do not change the meaning of existing fields.
 #[derive(Debug, Serialize)]
 struct SimulateReport {
-    version: &'static str,
     scenario: String,
     nodes: u32,
     repeats: u32,
@@ -84,18 +84,19 @@ pub(super) fn run(args: &SimulateArgs) -> Result<()> {
     let simulation = Simulation::new(scenario(args)?)?;
     let mut policies = args.policies.clone();
     if policies.is_empty() {
-        policies.extend(Policy::ALL.into_iter().filter(|&policy| match simulation.can(policy) {
-            Ok(()) => true,
-            Err(error) => {
-                eprintln!("note: skipped: {error}");
-                false
+        policies.extend(Policy::NAMES.iter().map(|(_, policy)| *policy).filter(|&policy| {
+            match simulation.can(policy) {
+                Ok(()) => true,
+                Err(error) => {
+                    eprintln!("note: skipped: {error}");
+                    false
+                }
             }
         }));
     }
     let outcomes = simulation.run(&policies)?;
     let scenario = simulation.scenario();
     let report = SimulateReport {
-        version: base::version::get(),
         scenario: scenario.name.clone(),
         nodes: scenario.nodes,
         repeats: scenario.repeats,
@@ -110,7 +111,7 @@ pub(super) fn run(args: &SimulateArgs) -> Result<()> {
     if let Some(path) = &args.plot {
         plot::outcomes(path, &report.scenario, &report.policies)?;
     }
-    if args.json { output::print_json(&report) } else { output::print(&describe(&report)) }
+    output::print_report(&report, args.json, describe)
 }
 
 fn scenario(args: &SimulateArgs) -> Result<Scenario> {

@@ -4,7 +4,6 @@ use super::output;
 use super::pack::{left_out, with_bar};
 use base::error::Result;
 use data::pack::{self, UnpackReport};
-use serde::Serialize;
 use std::path::PathBuf;
 
 /// The arguments of `foreload unpack`.
@@ -24,21 +23,15 @@ pub(super) struct UnpackArgs {
     json: bool,
 }
 
-#[derive(Serialize)]
-struct UnpackSummary {
-    version: &'static str,
-    #[serde(flatten)]
-    report: UnpackReport,
-}
-
 pub(super) fn run(args: &UnpackArgs) -> Result<()> {
     let here = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.map_or_else(here, usize::from);
     let report = with_bar("files", |progress| pack::unpack(&args.source, &args.into, threads, progress))?;
-    if args.json {
-        return output::print_json(&UnpackSummary { version: base::version::get(), report });
-    }
-    let UnpackReport { files, bytes, archives, seconds, .. } = &report;
+    output::print_report(&report, args.json, |report| describe(args, report))
+}
+
+fn describe(args: &UnpackArgs, report: &UnpackReport) -> String {
+    let UnpackReport { files, bytes, archives, seconds, .. } = report;
     let inside = if *archives > 0 { format!(" in {archives} shards") } else { String::new() };
     let mut lines = vec![format!(
         "{}: {files} files of {}{inside}, each byte for byte, in {}",
@@ -54,5 +47,5 @@ pub(super) fn run(args: &UnpackArgs) -> Result<()> {
         lines.push(format!("  {count} compressed shards were written uncompressed, and named accordingly"));
     }
     lines.extend(left_out(&report.left_out, report.members_left_out));
-    output::print(&lines.join("\n"))
+    lines.join("\n")
 }

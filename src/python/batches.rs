@@ -1,6 +1,6 @@
 //! The iterator over an epoch's batches, and the batches that it yields to Python.
 
-use super::cache_stats::{cache_stats, peer_stats};
+use super::cache_stats::{cache_stats, peer_stats, set_number};
 use super::error::{no_labels, raise, to_python};
 use super::loader::{SIGNAL_CHECK, SharedPipeline, as_dict, lock};
 use super::notices::deliver;
@@ -18,12 +18,12 @@ use std::sync::Mutex;
 /// One iteration over an epoch.
 #[pyclass(frozen, module = "foreload")]
 pub(super) struct Batches {
-    pub epoch: Mutex<Epoch>,
+    epoch: Mutex<Epoch>,
     /// Keeps the pipeline's threads alive if only the iterator is left: `for batch in ImageLoader(...)`.
-    pub pipeline: SharedPipeline,
+    pipeline: SharedPipeline,
     /// A warning that came with the latest batch, and that the user's filter turned into an error. The next call raises
     /// it.
-    pub warned: Mutex<Option<PyErr>>,
+    warned: Mutex<Option<PyErr>>,
 }
 
 impl Drop for Batches {
@@ -37,6 +37,12 @@ impl Drop for Batches {
                 raised.into_iter().for_each(|raised| raised.restore(py));
             });
         }
+    }
+}
+
+impl Batches {
+    pub(super) fn of(py: Python<'_>, pipeline: &SharedPipeline, epoch: Epoch) -> PyResult<Py<Self>> {
+        Py::new(py, Self { epoch: Mutex::new(epoch), pipeline: pipeline.clone(), warned: Mutex::default() })
     }
 }
 
@@ -104,9 +110,8 @@ impl Batches {
             let epoch = lock(&self.epoch);
             (epoch.stats(), epoch.failed())
         });
-        let dict = PyDict::new(py);
         let stages = &stats.stages;
-        for (name, seconds) in [
+        let dict = [
             ("read_busy_seconds", stages.read_busy),
             ("read_waiting_seconds", stages.read_waiting),
             ("read_blocked_seconds", stages.read_blocked),
@@ -114,9 +119,8 @@ impl Batches {
             ("augment_busy_seconds", stages.augment_busy),
             ("workers_waiting_seconds", stages.workers_waiting),
             ("consumer_waiting_seconds", stages.consumer_waiting),
-        ] {
-            dict.set_item(name, seconds)?;
-        }
+        ]
+        .into_py_dict(py)?;
         for (name, count) in [
             ("source_bytes", stats.reads.bytes),
             ("source_bytes_skipped", stats.reads.skipped),
@@ -140,25 +144,8 @@ impl Batches {
         if let Device::Cuda { .. } = self.pipeline.config().device {
             let gpu = PyDict::new(py);
             gpu.set_item("decoders", self.pipeline.decoders().to_vec().into_py_dict(py)?)?;
-            for (name, count) in [
-                ("decoded_hardware", stats.gpu.decoded_hardware),
-                ("decoded_cuda_batched", stats.gpu.decoded_cuda_batched),
-                ("decoded_cuda", stats.gpu.decoded_cuda),
-                ("decoded_cuda_packed", stats.gpu.decoded_cuda_packed),
-                ("decoded_cuda_indexed", stats.gpu.decoded_cuda_indexed),
-                ("decoded_cpu", stats.decoded_cpu()),
-                ("decoded_again", stats.gpu.decoded_again),
-                ("h2d_bytes", stats.gpu.h2d_bytes),
-            ] {
-                gpu.set_item(name, count)?;
-            }
-            for (name, seconds) in [
-                ("copy_seconds", stats.gpu.copy),
-                ("decode_seconds", stats.gpu.decode),
-                ("augment_seconds", stats.gpu.augment),
-                ("idle_seconds", stats.gpu.idle),
-            ] {
-                gpu.set_item(name, seconds)?;
+            for (name, number) in stats.gpu_by_name() {
+                set_number(&gpu, name, number)?;
             }
             dict.set_item("gpu", gpu)?;
         }

@@ -6,14 +6,20 @@ use pyo3::types::{IntoPyDict, PyDict};
 use store::peers::PeerValue;
 use store::tier::{Cache, CacheStats};
 
+pub(super) fn set_number(dict: &Bound<'_, PyDict>, name: &str, number: TraceNumber) -> PyResult<()> {
+    match number {
+        TraceNumber::Whole(count) => dict.set_item(name, count),
+        TraceNumber::Real(seconds) => dict.set_item(name, seconds),
+    }
+}
+
 pub(super) fn peer_stats<'py>(py: Python<'py>, cache: Option<&Cache>) -> PyResult<Bound<'py, PyDict>> {
     let nodes = PyDict::new(py);
     for (name, peer) in cache.map(Cache::peers).unwrap_or_default() {
         let of_node = PyDict::new(py);
         for (name, value) in peer.by_name() {
             match value {
-                PeerValue::Number(TraceNumber::Whole(count)) => of_node.set_item(name, count)?,
-                PeerValue::Number(TraceNumber::Real(seconds)) => of_node.set_item(name, seconds)?,
+                PeerValue::Number(number) => set_number(&of_node, name, number)?,
                 PeerValue::Text(text) => of_node.set_item(name, text)?,
             }
         }
@@ -31,17 +37,10 @@ pub(super) fn cache_stats<'py>(
     cache: &CacheStats,
     last_error: Option<String>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    for (name, count) in cache.source.by_name() {
-        dict.set_item(name, count)?;
-    }
+    let dict = cache.source.by_name().into_py_dict(py)?;
     let tiers = PyDict::new(py);
     for (tier, stats) in &cache.tiers {
-        let of_tier = PyDict::new(py);
-        for (name, count) in stats.by_name() {
-            of_tier.set_item(name, count)?;
-        }
-        tiers.set_item(tier.as_str(), of_tier)?;
+        tiers.set_item(tier.as_str(), stats.by_name().into_py_dict(py)?)?;
     }
     dict.set_item("tiers", tiers)?;
     dict.set_item("last_error", last_error)?;

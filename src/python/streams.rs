@@ -271,7 +271,9 @@ impl PythonScore {
                 for (name, range) in members(record.bytes()) {
                     let bytes = &record.bytes()[range];
                     match name {
-                        "__key__" | "__stream__" => sample.set_item(name, record_text(bytes))?,
+                        "__key__" | "__stream__" => {
+                            sample.set_item(name, std::str::from_utf8(bytes).unwrap_or_default())?
+                        }
                         _ => sample.set_item(name, PyBytes::new(py, bytes))?,
                     }
                 }
@@ -303,8 +305,4 @@ impl RankVotes for PythonVotes {
             votes.map_err(|error: PyErr| Error::Unavailable(error.value(py).to_string()))
         })
     }
-}
-
-fn record_text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap_or_default()
 }

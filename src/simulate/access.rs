@@ -28,10 +28,7 @@ impl Sizes {
         }
         let key = RandomKey::new(b"", dataset.seed, 0, Use::Size);
         let size = |sample| {
-            let mut stream = key.stream(sample);
-            // The Box–Muller transform gives a normally distributed number; 1 - u is never 0.
-            let (radius, angle) = ((-2.0 * (1.0 - stream.unit()).ln()).sqrt(), stream.unit());
-            let normal = radius * (std::f64::consts::TAU * angle).cos();
+            let normal = key.stream(sample).normal();
             (mean + sigma * normal).max(mean / 10.0).round() as u32
         };
         let mut table = vec![0; samples as usize];

@@ -1,11 +1,10 @@
 //! The policies to compare: where samples are kept, and how they are read.
 
 use base::error::{Error, Result};
-use serde::Serialize;
+use base::names::{NamedValue, named};
 
 /// Where samples are kept, and how they are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
     /// Lower bound, which no policy can beat: reading takes no time. The duration is the sum over all steps of the
     /// slowest node's bytes, divided by its compute rate.
@@ -40,41 +39,19 @@ pub enum Policy {
     Foreload,
 }
 
-impl Policy {
-    /// All policies, in the order in which tables show them.
-    pub const ALL: [Self; 13] = [
-        Self::LowerBound,
-        Self::Naive,
-        Self::StagingPool,
-        Self::Lru,
-        Self::NeverEvict,
-        Self::Belady,
-        Self::NextUse,
-        Self::Frequency,
-        Self::NextUsePeers,
-        Self::FirstUser,
-        Self::Owner,
-        Self::OwnerLocality,
-        Self::Foreload,
-    ];
+// In the order in which tables show them.
+named!(
+    Policy:
+    "lower-bound" => LowerBound, "naive" => Naive, "staging-pool" => StagingPool, "lru" => Lru,
+    "never-evict" => NeverEvict, "belady" => Belady, "next-use" => NextUse, "frequency" => Frequency,
+    "next-use-peers" => NextUsePeers, "first-user" => FirstUser, "owner" => Owner,
+    "owner-locality" => OwnerLocality, "foreload" => Foreload,
+);
 
+impl Policy {
     /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::LowerBound => "lower-bound",
-            Self::Naive => "naive",
-            Self::StagingPool => "staging-pool",
-            Self::Lru => "lru",
-            Self::NeverEvict => "never-evict",
-            Self::Belady => "belady",
-            Self::NextUse => "next-use",
-            Self::Frequency => "frequency",
-            Self::NextUsePeers => "next-use-peers",
-            Self::FirstUser => "first-user",
-            Self::Owner => "owner",
-            Self::OwnerLocality => "owner-locality",
-            Self::Foreload => "foreload",
-        }
+        NamedValue::name(self)
     }
 
     /// Returns the policy of this name.
@@ -82,8 +59,8 @@ impl Policy {
     /// # Errors
     /// [`Error::Config`] that lists the valid names.
     pub fn parse(name: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|policy| policy.name() == name).ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|policy| policy.name()).collect();
+        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, policy)| *policy).ok_or_else(|| {
+            let names: Vec<_> = Self::NAMES.iter().map(|(name, _)| *name).collect();
             Error::config("policies", format!("has {name:?}, must be one of {}", names.join(", ")))
         })
     }

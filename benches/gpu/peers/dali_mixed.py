@@ -12,7 +12,8 @@ from importlib import metadata
 
 import serve
 import torch
-from harness.measure import MEAN, RATIO, SCALE, STD, list_images
+from harness.dali_peers import normalised
+from harness.measure import RATIO, SCALE, list_images
 from nvidia.dali import fn, pipeline_def, types
 from serve import Batch, Feed, Options
 
@@ -41,14 +42,7 @@ def training_pipeline(options: Options, paths: list[str], labels: list[int], loa
         images = fn.random_resized_crop(fn.decoders.image(encoded, **decoding), **crop, **scaling)
     else:
         images = fn.resize(fn.decoders.image_random_crop(encoded, **decoding, **crop), **scaling)
-    images = fn.crop_mirror_normalize(
-        images,
-        dtype=types.FLOAT16 if options.dtype == "f16" else types.FLOAT,
-        output_layout="CHW",
-        mean=[255 * value for value in MEAN],
-        std=[255 * value for value in STD],
-        mirror=fn.random.coin_flip(probability=0.5),
-    )
+    images = normalised(images, types.FLOAT16 if options.dtype == "f16" else types.FLOAT)
     return images, label.gpu()
 
 

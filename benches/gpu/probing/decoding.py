@@ -145,9 +145,8 @@ class Batch:
         self.targets = Targets(wanted)
         self.state = handle.state()
         if hint and handle.backend == "HARDWARE" and form == "YUV":
-            # Foreload calls this, too; older libraries refuse it, which is harmless.
-            said = (c_int(count), c_int(1), c_int(1), c_int(0), c_int(library.FORMATS[form]))
-            library.status_of("nvjpegDecodeBatchedPreAllocate", handle.raw, self.state.raw, *said)
+            # Foreload calls this, too; that older libraries refuse it is harmless.
+            handle.preallocate(self.state, count, form)
 
     def initialise(self, threads: int = 1) -> int:
         count, form = c_int(len(self.pictures)), c_int(library.FORMATS[self.form])

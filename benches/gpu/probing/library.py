@@ -165,8 +165,15 @@ class Memory:
         self.calls = {"device": 0, "host": 0}
         self.bytes = {"device": 0, "host": 0}
         # The callbacks must exist while the library may call them.
-        self.of_device = Allocator(ALLOCATE(self._device), FREE(self._free_device), None)
-        self.of_host = Allocator(ALLOCATE(self._host), FREE(self._free_host), None)
+        self.of_device = self._allocator("device", "cuMemAlloc_v2", "cuMemFree_v2")
+        self.of_host = self._allocator("host", "cuMemHostAlloc", "cuMemFreeHost", c_uint(0))
+
+    def _allocator(self, kind: str, take: str, free: str, *more: object) -> Allocator:
+        return Allocator(
+            ALLOCATE(lambda _context, target, size, _stream: self._take(kind, size, target, take, *more)),
+            FREE(lambda _context, block, _size, _stream: self._release(free, block)),
+            None,
+        )
 
     def _take(self, kind: str, size: int, target: POINTER(c_void_p), name: str, *more: object) -> int:
         self.calls[kind] += 1
@@ -181,12 +188,6 @@ class Memory:
         target[0] = block.value
         return 0
 
-    def _device(self, _context: int, target: POINTER(c_void_p), size: int, _stream: int) -> int:
-        return self._take("device", size, target, "cuMemAlloc_v2")
-
-    def _host(self, _context: int, target: POINTER(c_void_p), size: int, _stream: int) -> int:
-        return self._take("host", size, target, "cuMemHostAlloc", c_uint(0))
-
     def _release(self, name: str, block: int) -> int:
         try:
             with driver.context():
@@ -194,12 +195,6 @@ class Memory:
         except driver.DriverError:
             return 2
         return 0
-
-    def _free_device(self, _context: int, block: int, _size: int, _stream: int) -> int:
-        return self._release("cuMemFree_v2", block)
-
-    def _free_host(self, _context: int, block: int, _size: int, _stream: int) -> int:
-        return self._release("cuMemFreeHost", block)
 
 
 @dataclass
@@ -269,6 +264,11 @@ class Handle:
 
     def state(self) -> Made:
         return make("nvjpegJpegStateCreate", "nvjpegJpegStateDestroy", self.raw)
+
+    def preallocate(self, state: Made, count: int, form: str) -> int:
+        """Prepare a state for batches of `count` images; return the status. Older libraries refuse it."""
+        asked = (c_int(count), c_int(1), c_int(1), c_int(0), c_int(FORMATS[form]))
+        return status_of("nvjpegDecodeBatchedPreAllocate", self.raw, state.raw, *asked)
 
     def close(self) -> None:
         self.parsed.close()

@@ -17,6 +17,7 @@ from .decoding import BLOCKING, Batch, Event, Targets
 from .matrix import POISONS
 from .pictures import Picture, Region, drawn, photographs
 from .steps import Cell, Context, Step
+from .verdicts import PLAINLY
 
 EX, PLAIN = "nvjpegDecodeBatchedEx", "nvjpegDecodeBatched"
 
@@ -37,18 +38,7 @@ def start(context: Context, backend: str) -> dict:
     except library.NvjpegError as error:
         told["engines"] = str(error)
     told["state_ms"], state = timed(handle.state)
-    arguments = (
-        handle.raw,
-        state.raw,
-        c_int(256),
-        c_int(1),
-        c_int(1),
-        c_int(0),
-        c_int(library.FORMATS["YUV"]),
-    )
-    told["preallocate_ms"], status = timed(
-        lambda: library.status_of("nvjpegDecodeBatchedPreAllocate", *arguments)
-    )
+    told["preallocate_ms"], status = timed(lambda: handle.preallocate(state, 256, "YUV"))
     told["preallocate"] = library.name_of(status)
     state.close()
     batch = Batch(handle, photographs(context.images, 4 if context.short else 64, context.short), "YUV")
@@ -300,15 +290,7 @@ def phases(context: Context, backend: str, kind: str) -> dict:
 
 def rate_cell(backend: str, name: str, size: int, threads: int, **variant: object) -> Cell:
     """Return one measurement, whose line has all fields that distinguish it from others."""
-    known = {
-        "size": size,
-        "threads": threads,
-        "memory": "pageable",
-        "part": "whole",
-        "hint": True,
-        "helpers": 1,
-    }
-    known |= variant
+    known = {"size": size, "threads": threads, **PLAINLY, **variant}
     told = "".join(f", {key} {value}" for key, value in variant.items())
     return Cell(
         f"{size} images, {threads} threads{told}",

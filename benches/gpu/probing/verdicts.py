@@ -180,6 +180,7 @@ def best(lines: Lines) -> str:
 
 VARIANTS = {"memory": "page-locked", "part": "regions", "hint": False, "helpers": 4}
 PLAINLY = {"memory": "pageable", "part": "whole", "hint": True, "helpers": 1}
+"""The usual fields of a measurement of speed."""
 
 
 def variants(lines: Lines) -> str:

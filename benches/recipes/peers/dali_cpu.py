@@ -13,9 +13,8 @@ import sys
 
 import numpy as np
 import recipes
-from harness import measure
-from harness.dali_peers import epochs_of
-from harness.measure import MEAN, RATIO, STD, Epoch, Options
+from harness import dali_peers, measure
+from harness.measure import RATIO, Epoch, Options
 from nvidia.dali import fn, pipeline_def, types
 from nvidia.dali import math as dali_math
 from nvidia.dali.auto_aug import rand_augment, trivial_augment
@@ -42,16 +41,7 @@ def training_pipeline(recipe: Recipe, paths: list[str], labels: list[int]):
 
 
 def decoded_crop(encoded, view: View):
-    decoded = fn.decoders.image_random_crop(
-        encoded,
-        device="cpu",
-        output_type=types.RGB,
-        random_area=view.scale,
-        random_aspect_ratio=RATIO,
-        num_attempts=10,
-    )
-    size, interpolation = [view.side, view.side], INTERPOLATIONS[view.interpolation]
-    return fn.resize(decoded, size=size, interp_type=interpolation, antialias=True)
+    return dali_peers.decoded_crop(encoded, view.scale, view.side, INTERPOLATIONS[view.interpolation])
 
 
 def crop_of(decoded, view: View):
@@ -74,14 +64,7 @@ def augmented(image, view: View):
         image = solarised(image, view.solarise)
     if view.policy is not None:
         image = policy(image, view)
-    return fn.crop_mirror_normalize(
-        image,
-        dtype=types.FLOAT,
-        output_layout="CHW",
-        mean=[255 * value for value in MEAN],
-        std=[255 * value for value in STD],
-        mirror=fn.random.coin_flip(probability=recipes.FLIP),
-    )
+    return dali_peers.normalised(image, flip=recipes.FLIP)
 
 
 def chance(p: float):
@@ -167,7 +150,7 @@ def prepare(options: Options) -> Epoch:
     recipe = recipes.chosen(options)
     if recipe.mixing:
         sys.exit("DALI has no MixUp and no CutMix")
-    return epochs_of(training_pipeline, recipe, options)
+    return dali_peers.epochs_of(training_pipeline, recipe, options)
 
 
 if __name__ == "__main__":

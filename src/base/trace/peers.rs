@@ -1,7 +1,8 @@
 //! Counters of requests to a job's other nodes. From time to time the log gets the sum of all nodes, the worst nodes by
 //! name, and the sum of the remaining nodes. Each of these is a line of the log, which viewers show as a counter.
 
-use serde::{Deserialize, Serialize, Serializer};
+use crate::names::as_map;
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ pub enum TraceNumber {
 }
 
 /// The numbers of one node, or the sums of several nodes, by name.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PeerNumbers(BTreeMap<Cow<'static, str>, TraceNumber>);
 
@@ -46,27 +47,17 @@ impl FromIterator<(&'static str, TraceNumber)> for PeerNumbers {
     }
 }
 
-impl Serialize for PeerNumbers {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_map(&self.0)
-    }
-}
-
 /// The counters of requests to all other nodes since the run began, at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct PeersRecord {
     /// The sum of all nodes.
     pub all: PeerNumbers,
     /// The worst nodes by name, the worst first.
-    #[serde(serialize_with = "by_node")]
+    #[serde(serialize_with = "as_map")]
     pub nodes: Vec<(String, PeerNumbers)>,
     /// The sum of the nodes that are not in `nodes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub others: Option<PeerNumbers>,
-}
-
-fn by_node<S: Serializer>(nodes: &[(String, PeerNumbers)], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_map(nodes.iter().map(|(node, numbers)| (node, numbers)))
 }
 
 impl PeersRecord {

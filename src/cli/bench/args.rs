@@ -12,10 +12,7 @@ use std::time::Duration;
 use store::io::ParallelFsRates;
 
 /// `foreload bench` has a flag for every setting that can be a flag.
-#[derive(Debug, Clone)]
-pub(super) struct BenchSettings;
-
-impl TakesSettings for BenchSettings {}
+impl TakesSettings for BenchArgs {}
 
 /// How long a rank waits for the other ranks, which may still be listing a large dataset.
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -71,7 +68,7 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     pub(super) json: bool,
     #[command(flatten)]
-    settings: Settings<BenchSettings>,
+    settings: Settings<BenchArgs>,
 }
 
 impl BenchArgs {

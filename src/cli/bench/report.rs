@@ -4,12 +4,12 @@ use super::epochs::{BenchRun, EpochWork};
 use super::place::BenchPlace;
 use super::stall::Stall;
 use crate::usage::ProcessUsage;
-use base::names::NamedValue;
+use base::names::{NamedValue, as_map};
 use base::notices::Notice;
 use base::tier_name::TierName;
-use base::trace::Histogram;
+use base::trace::{Histogram, TraceNumber};
 use engine::config::{Device, LoaderConfig};
-use engine::pipeline::{EpochStats, Pipeline, StageTimes};
+use engine::pipeline::{EpochStats, GpuStats, Pipeline, StageTimes};
 use pixels::decode::DecodeCounts;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -187,7 +187,7 @@ impl Percentiles {
 /// The latency, by the name of the tier that the bytes came from.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Latency {
-    #[serde(flatten, serialize_with = "by_tier")]
+    #[serde(flatten, serialize_with = "as_map")]
     pub(super) tiers: Vec<(TierName, Percentiles)>,
 }
 
@@ -196,10 +196,6 @@ impl Latency {
         let of = |(tier, times): &(TierName, Histogram)| (*tier, Percentiles::of(times));
         Self { tiers: stats.latencies.iter().map(of).collect() }
     }
-}
-
-fn by_tier<S: Serializer>(tiers: &[(TierName, Percentiles)], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_map(tiers.iter().map(|(tier, times)| (tier, times)))
 }
 
 /// How each stage spent its time, as shares of the wall time of all epochs, per thread of the stage.
@@ -237,47 +233,28 @@ fn by_name<S: Serializer>(images: &DecodeCounts, to: S) -> Result<S::Ok, S::Erro
 }
 
 /// The GPU's work in all epochs. Seconds are summed over batches that are in flight at the same time.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 pub(super) struct GpuReport {
     pub(super) ordinal: u32,
     pub(super) decoder: &'static str,
     pub(super) cpu_decode: &'static str,
-    pub(super) decoded_hardware: u64,
-    pub(super) decoded_cuda_batched: u64,
-    pub(super) decoded_cuda: u64,
-    pub(super) decoded_cuda_packed: u64,
-    pub(super) decoded_cuda_indexed: u64,
+    #[serde(flatten, serialize_with = "as_map")]
+    numbers: [(&'static str, TraceNumber); 12],
+    #[serde(skip)]
+    pub(super) stats: GpuStats,
+    #[serde(skip)]
     pub(super) decoded_cpu: u64,
-    /// The images that were decoded a second time, because a decoder that reported success may have left them
-    /// incomplete.
-    pub(super) decoded_again: u64,
-    pub(super) h2d_bytes: u64,
-    pub(super) copy_seconds: f64,
-    pub(super) decode_seconds: f64,
-    pub(super) augment_seconds: f64,
-    /// The seconds in which nothing was queued on the GPU.
-    pub(super) idle_seconds: f64,
 }
 
 fn gpu(config: &LoaderConfig, total: &EpochStats) -> Option<GpuReport> {
     let Device::Cuda { ordinal } = config.device else { return None };
-    let stats = &total.gpu;
     Some(GpuReport {
         ordinal,
         decoder: config.decoder.name(),
         cpu_decode: config.cpu_decode.name(),
-        decoded_hardware: stats.decoded_hardware,
-        decoded_cuda_batched: stats.decoded_cuda_batched,
-        decoded_cuda: stats.decoded_cuda,
-        decoded_cuda_packed: stats.decoded_cuda_packed,
-        decoded_cuda_indexed: stats.decoded_cuda_indexed,
+        numbers: total.gpu_by_name(),
+        stats: total.gpu,
         decoded_cpu: total.decoded_cpu(),
-        decoded_again: stats.decoded_again,
-        h2d_bytes: stats.h2d_bytes,
-        copy_seconds: stats.copy,
-        decode_seconds: stats.decode,
-        augment_seconds: stats.augment,
-        idle_seconds: stats.idle,
     })
 }
 

@@ -60,28 +60,29 @@ pub(super) fn summary(report: &BenchReport) -> String {
         lines.push(format!("{name:<9} {:>7}  {busy:<6} {waiting:<8} {blocked:<8}{mark}", stage.threads));
     }
     if let Some(gpu) = &report.gpu {
+        let stats = &gpu.stats;
         lines.extend([
             String::new(),
             format!("GPU          cuda:{}, {}", gpu.ordinal, report.device_reason),
             format!(
                 "decoded      packed {}, indexed {}, by its engine {}, by CUDA in batches {}, one by one {}, by the \
                  CPU {} (decoder={}, cpu_decode={})",
-                gpu.decoded_cuda_packed,
-                gpu.decoded_cuda_indexed,
-                gpu.decoded_hardware,
-                gpu.decoded_cuda_batched,
-                gpu.decoded_cuda,
+                stats.decoded_cuda_packed,
+                stats.decoded_cuda_indexed,
+                stats.decoded_hardware,
+                stats.decoded_cuda_batched,
+                stats.decoded_cuda,
                 gpu.decoded_cpu,
                 gpu.decoder,
                 gpu.cpu_decode
             ),
             format!(
                 "GPU time     copies {:.2} s, decoding {:.2} s, augmenting {:.2} s, idle {:.2} s; {} uploaded",
-                gpu.copy_seconds,
-                gpu.decode_seconds,
-                gpu.augment_seconds,
-                gpu.idle_seconds,
-                output::bytes(gpu.h2d_bytes)
+                stats.copy,
+                stats.decode,
+                stats.augment,
+                stats.idle,
+                output::bytes(stats.h2d_bytes)
             ),
         ]);
     }

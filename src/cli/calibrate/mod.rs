@@ -42,20 +42,16 @@ pub(super) struct CalibrateArgs {
     #[arg(long, value_name = "FILE", requires_all = ["directory", "cache"])]
     out: Option<PathBuf>,
     #[command(flatten)]
-    settings: Settings<CalibrateSettings>,
+    settings: Settings<CalibrateArgs>,
 }
 
-#[derive(Debug, Clone)]
-struct CalibrateSettings;
-
-impl TakesSettings for CalibrateSettings {
+impl TakesSettings for CalibrateArgs {
     const NAMES: Option<&'static [&'static str]> =
         Some(&["fields", "split", "image_size", "threads", "queue_depth", "index_dir", "bad_shards"]);
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct CalibrateReport {
-    version: &'static str,
     source: Option<SourceReport>,
     nvme: Option<NvmeReport>,
     decode: Option<decode::DecodeReport>,
@@ -96,7 +92,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<()> {
             serde_json::to_string_pretty(machine).map_err(|error| Error::Internal(error.to_string()))?;
         std::fs::write(path, json + "\n").map_err(|error| Error::io("write", path, error))?;
     }
-    if args.json { output::print_json(&report) } else { output::print(&text::table(&report)) }
+    output::print_report(&report, args.json, text::table)
 }
 
 #[derive(Debug, Serialize)]
@@ -137,13 +133,7 @@ fn measure(args: &CalibrateArgs) -> Result<CalibrateReport> {
     let options = &*args.settings;
     let checked = options.validate()?;
     let limit = Duration::from_secs_f64(args.seconds);
-    let mut report = CalibrateReport {
-        version: base::version::get(),
-        source: None,
-        nvme: None,
-        decode: None,
-        machine: None,
-    };
+    let mut report = CalibrateReport::default();
     let mut sample = USUAL_SAMPLE;
     let mut depth = options.queue_depth.unwrap_or(32) as usize;
     if let Some(directory) = &args.directory {

@@ -60,14 +60,11 @@ pub(crate) struct IndexArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    settings: Settings<IndexSettings>,
+    settings: Settings<IndexArgs>,
 }
 
 /// The settings of the index except `changed`, which has its own flag because its default differs.
-#[derive(Debug, Clone)]
-struct IndexSettings;
-
-impl TakesSettings for IndexSettings {
+impl TakesSettings for IndexArgs {
     const NAMES: Option<&'static [&'static str]> =
         Some(&["split", "label", "class_names", "index_dir", "rebuild_index", "bad_shards"]);
 }
@@ -197,8 +194,9 @@ fn verdict(index: &DatasetIndex, decoded: &DecodedImages) -> Result<()> {
 }
 
 fn show(args: &IndexArgs, index: &DatasetIndex, findings: IndexFindings) -> Result<()> {
-    let mut reports: Vec<_> =
-        index.summaries().map(|summary| IndexReport::of(summary, args.verify || args.decode)).collect();
+    let (version, verified) = (base::version::get(), args.verify || args.decode);
+    let report = |summary| IndexReport { version, summary, verified };
+    let mut reports: Vec<_> = index.summaries().map(report).collect();
     let (samples, classes, fingerprint) = (index.len(), index.num_classes(), index.fingerprint().to_string());
     if args.json && reports.len() == 1 {
         return output::print_json(&SingleReport { report: reports.remove(0), findings });
@@ -239,12 +237,6 @@ fn show(args: &IndexArgs, index: &DatasetIndex, findings: IndexFindings) -> Resu
 
 fn and_others(count: u64, how: &str) -> String {
     if count == 0 { String::new() } else { format!(" and {count} other members{how}") }
-}
-
-impl IndexReport {
-    fn of(summary: IndexSummary, verified: bool) -> Self {
-        Self { version: base::version::get(), summary, verified }
-    }
 }
 
 fn of_classes(count: u32) -> String {

@@ -4,7 +4,7 @@
 use super::exif;
 use super::huffman::{CodeCounts, CodedSymbols};
 use super::photos::{Pixel, PixelGrid};
-use super::recipe::{JpegCoding, PhotoRecipe, normal};
+use super::recipe::{JpegCoding, PhotoRecipe};
 use base::rng::RandomStream;
 use jpeg_encoder::{ChromaSubsamplingMethod, ColorType, Encoder, EncodingError, SamplingFactor};
 
@@ -26,7 +26,7 @@ impl Grain {
 
     pub(crate) fn new(random: &mut RandomStream) -> Self {
         let side = Self::SIDE;
-        let mut draw = || -> Vec<f32> { (0..side * side).map(|_| normal(random) as f32).collect() };
+        let mut draw = || -> Vec<f32> { (0..side * side).map(|_| random.normal() as f32).collect() };
         let luminance = draw();
         let chrominance = [draw(), draw(), draw()];
         let blurred = |plane: &[f32], x: usize, y: usize| {

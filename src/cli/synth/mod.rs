@@ -63,9 +63,7 @@ pub(crate) struct SynthArgs {
 struct MadeImage {
     index: u64,
     recipe: PhotoRecipe,
-    quality: u8,
-    bytes: Vec<u8>,
-    counts: huffman::CodeCounts,
+    encoded: encode::EncodedImage,
 }
 
 struct SynthContext {
@@ -87,15 +85,15 @@ pub(crate) fn run(args: &SynthArgs) -> Result<()> {
     let bar = output::bar(args.images, "images");
     let mut statistics = summary::Statistics::default();
     studio.make_all(args.images, threads, |made| {
-        store.add(made.index, (made.index % u64::from(args.classes)) as u32, &made.bytes)?;
+        store.add(made.index, (made.index % u64::from(args.classes)) as u32, &made.encoded.bytes)?;
         statistics.add(&made);
         bar.inc(1);
         Ok(())
     })?;
     bar.finish_and_clear();
     store.publish()?;
-    let summary = statistics.summary(args.profile, args.layout, args.classes, args.seed, began.elapsed());
-    if args.json { output::print_json(&summary) } else { output::print(&summary.to_string()) }
+    let summary = statistics.summary(args, began.elapsed());
+    output::print_report(&summary, args.json, ToString::to_string)
 }
 
 impl SynthContext {
@@ -122,13 +120,7 @@ impl SynthContext {
         let image = warp::view(photo, recipe.width, recipe.height, &mut random);
         let encoded = encode::encode(&image, &recipe, &self.grain, &mut random)
             .map_err(|error| Error::dataset(&photo.path, format!("encoding image {index}: {error}")))?;
-        Ok(MadeImage {
-            index,
-            recipe,
-            quality: encoded.quality,
-            bytes: encoded.bytes,
-            counts: encoded.counts,
-        })
+        Ok(MadeImage { index, recipe, encoded })
     }
 
     fn make_all(

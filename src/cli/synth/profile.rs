@@ -141,42 +141,21 @@ const WEB_SIZES: &[(u32, PixelRange, PixelRange)] = &[
     (120, just(1200), (630, 1200)),
     (80, (1280, 2048), (720, 1600)),
 ];
-const WEB_RATES: [f64; 5] = [0.86, 1.25, 1.77, 2.41, 3.90];
-const WEB_QUALITIES: [f64; 5] = [70.0, 75.0, 82.0, 90.0, 95.0];
+/// The most frequent kind of [`WEB`]; the other kinds differ from it in a few fields.
+const WEB_USUAL: Kind = Kind {
+    coding: JpegCoding::Yuv420,
+    share: 650,
+    own_tables: 500,
+    sizes: WEB_SIZES,
+    rates: [0.86, 1.25, 1.77, 2.41, 3.90],
+    qualities: [70.0, 75.0, 82.0, 90.0, 95.0],
+};
 
 const WEB: &[Kind] = &[
-    Kind {
-        coding: JpegCoding::Gray,
-        share: 20,
-        own_tables: 500,
-        sizes: WEB_SIZES,
-        rates: WEB_RATES,
-        qualities: WEB_QUALITIES,
-    },
-    Kind {
-        coding: JpegCoding::Yuv444,
-        share: 130,
-        own_tables: 500,
-        sizes: WEB_SIZES,
-        rates: [1.0, 1.6, 2.3, 3.2, 5.2],
-        qualities: WEB_QUALITIES,
-    },
-    Kind {
-        coding: JpegCoding::Progressive,
-        share: 200,
-        own_tables: 1000,
-        sizes: WEB_SIZES,
-        rates: WEB_RATES,
-        qualities: WEB_QUALITIES,
-    },
-    Kind {
-        coding: JpegCoding::Yuv420,
-        share: 650,
-        own_tables: 500,
-        sizes: WEB_SIZES,
-        rates: WEB_RATES,
-        qualities: WEB_QUALITIES,
-    },
+    Kind { coding: JpegCoding::Gray, share: 20, ..WEB_USUAL },
+    Kind { coding: JpegCoding::Yuv444, share: 130, rates: [1.0, 1.6, 2.3, 3.2, 5.2], ..WEB_USUAL },
+    Kind { coding: JpegCoding::Progressive, share: 200, own_tables: 1000, ..WEB_USUAL },
+    WEB_USUAL,
 ];
 
 const PHONE: &[Kind] = &[Kind {

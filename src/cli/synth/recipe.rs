@@ -1,6 +1,7 @@
 //! The recipe of each image: its size, coding, bits per pixel and quality, drawn from a profile.
 
 use super::profile::{Kind, Profile, RANKS};
+use base::names::named;
 use base::rng::RandomStream;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,17 +18,10 @@ pub(crate) enum JpegCoding {
     Progressive,
 }
 
-impl JpegCoding {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Gray => "gray",
-            Self::Yuv420 => "yuv420",
-            Self::Yuv422 => "yuv422",
-            Self::Yuv444 => "yuv444",
-            Self::Progressive => "progressive",
-        }
-    }
-}
+named!(
+    JpegCoding:
+    "gray" => Gray, "yuv420" => Yuv420, "yuv422" => Yuv422, "yuv444" => Yuv444, "progressive" => Progressive,
+);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PhotoRecipe {
@@ -97,12 +91,6 @@ fn quantile(values: &[f64; 5], rank: f64) -> f64 {
     let part = (rank - RANKS[after]) / (RANKS[after + 1] - RANKS[after]);
     let (low, high) = (values[after].ln(), values[after + 1].ln());
     (low + (high - low) * part).exp()
-}
-
-/// Draws a standard normal number (Box and Muller, 1958).
-pub(crate) fn normal(random: &mut RandomStream) -> f64 {
-    let radius = (-2.0 * (1.0 - random.unit()).ln()).sqrt();
-    radius * (std::f64::consts::TAU * random.unit()).cos()
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! The statistics of the generated images, for comparison with other datasets.
 
-use super::MadeImage;
 use super::huffman::CodeCounts;
 use super::profile::{Profile, RANKS};
 use super::recipe::JpegCoding;
 use super::store::SynthLayout;
+use super::{MadeImage, SynthArgs};
 use crate::output;
+use base::names::NamedValue;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,7 +31,6 @@ struct CodingStatistics {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct SynthSummary {
-    version: &'static str,
     profile: Profile,
     layout: SynthLayout,
     images: usize,
@@ -69,39 +69,32 @@ struct CodesSummary {
 
 impl Statistics {
     pub(crate) fn add(&mut self, made: &MadeImage) {
-        let (recipe, bytes) = (&made.recipe, made.bytes.len() as f64);
+        let (recipe, encoded) = (&made.recipe, &made.encoded);
+        let bytes = encoded.bytes.len() as f64;
         let rate = bytes * 8.0 / (recipe.width * recipe.height) as f64;
         self.bytes.push(bytes);
         self.widths.push(recipe.width as f64);
         self.heights.push(recipe.height as f64);
         self.rates.push(rate);
-        self.qualities.push(f64::from(made.quality));
+        self.qualities.push(f64::from(encoded.quality));
         let of_coding = self.codings.entry(recipe.coding).or_default();
         of_coding.bytes.push(bytes);
         of_coding.rates.push(rate);
-        self.codes += made.counts;
+        self.codes += encoded.counts;
     }
 
-    pub(crate) fn summary(
-        self,
-        profile: Profile,
-        layout: SynthLayout,
-        classes: u32,
-        seed: u64,
-        elapsed: Duration,
-    ) -> SynthSummary {
+    pub(crate) fn summary(self, args: &SynthArgs, elapsed: Duration) -> SynthSummary {
         let images = self.bytes.len();
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
         let seconds = elapsed.as_secs_f64();
         let rates = sorted(self.rates);
         let (widths, heights) = (sorted(self.widths), sorted(self.heights));
         SynthSummary {
-            version: base::version::get(),
-            profile,
-            layout,
+            profile: args.profile,
+            layout: args.layout,
             images,
-            classes,
-            seed,
+            classes: args.classes,
+            seed: args.seed,
             bytes: self.bytes.iter().sum::<f64>() as u64,
             bytes_mean: mean(&self.bytes).round(),
             bytes_median: quantile(&sorted(self.bytes), 0.5),

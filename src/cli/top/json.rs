@@ -33,17 +33,11 @@ pub(super) fn of(seen: &[ProcessStatus]) -> SeenReport<'_> {
 }
 
 fn process(seen: &ProcessStatus) -> ProcessReport<'_> {
-    let (silent_seconds, reason, loaders) = (None, None, Vec::new());
-    let (pid, program) = (seen.pid, seen.program.as_str());
-    let mut report = ProcessReport { pid, program, state: "answers", silent_seconds, reason, loaders };
-    match &seen.state {
-        ProcessState::Answered(loaders) => {
-            report.loaders = loaders.iter().map(|(loader, rates)| LoaderReport { loader, rates }).collect();
-        }
-        ProcessState::Silent(since) => {
-            (report.state, report.silent_seconds) = ("silent", Some(since.as_secs_f64()));
-        }
-        ProcessState::Unreadable(why) => (report.state, report.reason) = ("unreadable", Some(why.as_str())),
-    }
-    report
+    let (state, silent_seconds, reason, loaders) = match &seen.state {
+        ProcessState::Answered(loaders) => ("answers", None, None, &loaders[..]),
+        ProcessState::Silent(since) => ("silent", Some(since.as_secs_f64()), None, &[][..]),
+        ProcessState::Unreadable(why) => ("unreadable", None, Some(why.as_str()), &[][..]),
+    };
+    let loaders = loaders.iter().map(|(loader, rates)| LoaderReport { loader, rates }).collect();
+    ProcessReport { pid: seen.pid, program: &seen.program, state, silent_seconds, reason, loaders }
 }

@@ -10,7 +10,7 @@ struct TopColumn {
     side: CellSide,
     /// If not all columns fit, the columns with the lowest `priority` are dropped first.
     priority: u32,
-    cell: fn(&TopRow<'_>, &LoaderSnapshot, &LoaderRates) -> String,
+    cell: CellText,
 }
 
 /// The alignment of a column, and which end of a long text is kept.
@@ -23,103 +23,43 @@ enum CellSide {
     LeftEnd(usize),
 }
 
+type CellText = fn(&TopRow<'_>, &LoaderSnapshot, &LoaderRates) -> String;
+
+const fn column(title: &'static str, side: CellSide, priority: u32, cell: CellText) -> TopColumn {
+    TopColumn { title, side, priority, cell }
+}
+
 const COLUMNS: [TopColumn; 16] = [
-    TopColumn {
-        title: "PID",
-        side: CellSide::Right,
-        priority: 99,
-        cell: |row, _, _| row.process.pid.to_string(),
-    },
-    TopColumn {
-        title: "PROGRAM",
-        side: CellSide::Left(20),
-        priority: 97,
-        cell: |row, _, _| escaped_for_terminal(&row.process.program),
-    },
-    TopColumn {
-        title: "DATASET",
-        side: CellSide::LeftEnd(40),
-        priority: 90,
-        cell: |_, loader, _| escaped_for_terminal(&loader.dataset),
-    },
-    TopColumn {
-        title: "RANK",
-        side: CellSide::Right,
-        priority: 80,
-        cell: |_, loader, _| format!("{}/{}", loader.rank, loader.world_size),
-    },
-    TopColumn {
-        title: "DEVICE",
-        side: CellSide::Left(8),
-        priority: 30,
-        cell: |_, loader, _| escaped_for_terminal(&loader.device),
-    },
-    TopColumn { title: "EPOCH", side: CellSide::Right, priority: 60, cell: |_, loader, _| epoch(loader) },
-    TopColumn {
-        title: "STEP",
-        side: CellSide::Right,
-        priority: 70,
-        cell: |_, loader, _| match loader.steps {
-            Some(steps) => format!("{}/{steps}", loader.step),
-            None => loader.step.to_string(),
-        },
-    },
-    TopColumn {
-        title: "SAMPLES/S",
-        side: CellSide::Right,
-        priority: 98,
-        cell: |_, _, rates| format!("{:.0}", rates.samples_per_second),
-    },
-    TopColumn {
-        title: "BYTES/S",
-        side: CellSide::Right,
-        priority: 50,
-        cell: |_, _, rates| output::bytes(rates.bytes_per_second as u64),
-    },
-    TopColumn {
-        title: "LIMIT",
-        side: CellSide::Left(16),
-        priority: 96,
-        cell: |_, loader, rates| match (&rates.limit, loader.running) {
-            (Some(limit), _) => escaped_for_terminal(limit),
-            (None, true) => "-".into(),
-            (None, false) => "idle".into(),
-        },
-    },
-    TopColumn {
-        title: "WAIT",
-        side: CellSide::Right,
-        priority: 95,
-        cell: |_, _, rates| percent(rates.waiting),
-    },
-    TopColumn {
-        title: "P50/P99 STALL",
-        side: CellSide::Right,
-        priority: 55,
-        cell: |_, loader, _| {
-            let stalls = &loader.stalls;
-            format!("{}/{}", output::seconds(stalls.p50), output::seconds(stalls.p99))
-        },
-    },
-    TopColumn { title: "FROM", side: CellSide::Left(34), priority: 40, cell: |_, _, rates| from(rates) },
-    TopColumn {
-        title: "THREADS",
-        side: CellSide::Right,
-        priority: 20,
-        cell: |_, loader, _| loader.stages.threads.to_string(),
-    },
-    TopColumn {
-        title: "READS",
-        side: CellSide::Right,
-        priority: 15,
-        cell: |_, loader, _| format!("{}/{}", loader.queue.in_flight, loader.queue.depth),
-    },
-    TopColumn {
-        title: "READY",
-        side: CellSide::Right,
-        priority: 25,
-        cell: |_, loader, _| format!("{}/{}", loader.queue.ready, loader.queue.prefetch),
-    },
+    column("PID", CellSide::Right, 99, |row, _, _| row.process.pid.to_string()),
+    column("PROGRAM", CellSide::Left(20), 97, |row, _, _| escaped_for_terminal(&row.process.program)),
+    column("DATASET", CellSide::LeftEnd(40), 90, |_, loader, _| escaped_for_terminal(&loader.dataset)),
+    column("RANK", CellSide::Right, 80, |_, loader, _| format!("{}/{}", loader.rank, loader.world_size)),
+    column("DEVICE", CellSide::Left(8), 30, |_, loader, _| escaped_for_terminal(&loader.device)),
+    column("EPOCH", CellSide::Right, 60, |_, loader, _| epoch(loader)),
+    column("STEP", CellSide::Right, 70, |_, loader, _| match loader.steps {
+        Some(steps) => format!("{}/{steps}", loader.step),
+        None => loader.step.to_string(),
+    }),
+    column("SAMPLES/S", CellSide::Right, 98, |_, _, rates| format!("{:.0}", rates.samples_per_second)),
+    column("BYTES/S", CellSide::Right, 50, |_, _, rates| output::bytes(rates.bytes_per_second as u64)),
+    column("LIMIT", CellSide::Left(16), 96, |_, loader, rates| match (&rates.limit, loader.running) {
+        (Some(limit), _) => escaped_for_terminal(limit),
+        (None, true) => "-".into(),
+        (None, false) => "idle".into(),
+    }),
+    column("WAIT", CellSide::Right, 95, |_, _, rates| percent(rates.waiting)),
+    column("P50/P99 STALL", CellSide::Right, 55, |_, loader, _| {
+        let stalls = &loader.stalls;
+        format!("{}/{}", output::seconds(stalls.p50), output::seconds(stalls.p99))
+    }),
+    column("FROM", CellSide::Left(34), 40, |_, _, rates| from(rates)),
+    column("THREADS", CellSide::Right, 20, |_, loader, _| loader.stages.threads.to_string()),
+    column("READS", CellSide::Right, 15, |_, loader, _| {
+        format!("{}/{}", loader.queue.in_flight, loader.queue.depth)
+    }),
+    column("READY", CellSide::Right, 25, |_, loader, _| {
+        format!("{}/{}", loader.queue.ready, loader.queue.prefetch)
+    }),
 ];
 
 const MIN_TEXT_WIDTH: usize = 10;

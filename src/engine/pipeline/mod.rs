@@ -72,7 +72,7 @@ pub use epoch::{Epoch, FailureLog, Poll, SampleFailure};
 pub use preview::{PreviewImage, PreviewMix};
 pub use progress::Progress;
 pub use reading::{OpenReader, open_reader};
-pub use stats::{EpochStats, StageTimes};
+pub use stats::{EpochStats, GpuStats, StageTimes};
 
 use crate::config::LoaderConfig;
 use crate::sharing::{BatchPosition, Sharing, SharingStats};

@@ -3,7 +3,7 @@
 use crate::config::LoaderConfig;
 use base::locks::lock;
 use base::tier_name::TierName;
-use base::trace::{Histogram, SharedHistogram};
+use base::trace::{Histogram, SharedHistogram, TraceNumber};
 use data::dataset::{DatasetIndex, UnpackStats};
 use pixels::decode::nvjpeg::NvJpegBackend;
 use pixels::decode::{Backend, ConvertedFormat, DecodeCounts, Decoded};
@@ -189,6 +189,25 @@ impl EpochStats {
     /// Returns the number of images that the CPU decoded, with all its decoders.
     pub fn decoded_cpu(&self) -> u64 {
         self.decoded.total()
+    }
+
+    /// Returns the numbers of the GPU, and of the images that the CPU decoded for it, with their names.
+    pub fn gpu_by_name(&self) -> [(&'static str, TraceNumber); 12] {
+        let (gpu, count, seconds) = (&self.gpu, TraceNumber::Whole, TraceNumber::Real);
+        [
+            ("decoded_hardware", count(gpu.decoded_hardware)),
+            ("decoded_cuda_batched", count(gpu.decoded_cuda_batched)),
+            ("decoded_cuda", count(gpu.decoded_cuda)),
+            ("decoded_cuda_packed", count(gpu.decoded_cuda_packed)),
+            ("decoded_cuda_indexed", count(gpu.decoded_cuda_indexed)),
+            ("decoded_cpu", count(self.decoded_cpu())),
+            ("decoded_again", count(gpu.decoded_again)),
+            ("h2d_bytes", count(gpu.h2d_bytes)),
+            ("copy_seconds", seconds(gpu.copy)),
+            ("decode_seconds", seconds(gpu.decode)),
+            ("augment_seconds", seconds(gpu.augment)),
+            ("idle_seconds", seconds(gpu.idle)),
+        ]
     }
 
     /// Returns the latencies of samples that `tier` delivered.

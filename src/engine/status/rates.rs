@@ -1,9 +1,10 @@
 //! The rates of a loader between two snapshots.
 
 use super::snapshot::LoaderSnapshot;
+use base::names::as_map;
 use base::tier_name::TierName;
 use base::trace::{NEGLIGIBLE_WAIT, Stage, limit};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 /// The rates of a loader over an interval.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -18,15 +19,11 @@ pub struct LoaderRates {
     /// slowly; `consumer` if the consumer is too slow. `None` if no epoch is running, or the limit is unclear.
     pub limit: Option<String>,
     /// Load of each stage, by its name in reports: the share of the time in which a thread of the stage worked.
-    #[serde(serialize_with = "by_name")]
+    #[serde(serialize_with = "as_map")]
     pub loads: Vec<(String, f64)>,
     /// Share of the samples that came from each tier, by name.
-    #[serde(serialize_with = "by_name")]
+    #[serde(serialize_with = "as_map")]
     pub tiers: Vec<(String, f64)>,
-}
-
-fn by_name<S: Serializer>(shares: &[(String, f64)], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_map(shares.iter().map(|(name, share)| (name, share)))
 }
 
 /// Name of the limit if the consumer hardly waits.

@@ -4,12 +4,10 @@ use crate::python::error::raise;
 use base::names::NamedValue;
 use engine::config::LoaderConfig;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{IntoPyDict, PyDict};
 
 pub(super) fn kinds<'py>(py: Python<'py>, config: &LoaderConfig) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    config.field_names().into_iter().try_for_each(|(name, kind)| dict.set_item(name, kind.name()))?;
-    Ok(dict)
+    config.field_names().map(|(name, kind)| (name, kind.name())).into_py_dict(py)
 }
 
 pub(super) fn optional(config: &LoaderConfig) -> Vec<String> {

@@ -367,10 +367,7 @@ impl Loader {
     fn iterate(&self, py: Python<'_>, epoch: Epoch) -> PyResult<Py<Batches>> {
         *lock(&self.failures) = epoch.failures().clone();
         *lock(&self.concealed) = epoch.concealed().clone();
-        Py::new(
-            py,
-            Batches { epoch: Mutex::new(epoch), pipeline: self.pipeline.clone(), warned: Mutex::default() },
-        )
+        Batches::of(py, &self.pipeline, epoch)
     }
 }
 

@@ -10,9 +10,9 @@ use base::error::{Error, Result};
 use base::names::NamedValue;
 use data::dataset::{Contents, DatasetIndex};
 use engine::config::{LoaderKind, OnError, Setting};
-use engine::pipeline::{ConcealedLog, FailureLog, Pipeline};
+use engine::pipeline::Pipeline;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{IntoPyDict, PyDict};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use store::tier::RankPlace;
@@ -26,8 +26,6 @@ pub(in crate::python) struct StreamEngine {
     /// the stream without holding the GIL, which the threads of Python sources need to end.
     pipeline: SharedPipeline,
     place: RankPlace,
-    failures: Mutex<FailureLog>,
-    concealed: Mutex<ConcealedLog>,
     /// The progress of the latest iteration, which counts failures.
     errors: Mutex<Option<Arc<engine::pipeline::Progress>>>,
 }
@@ -90,8 +88,6 @@ impl StreamEngine {
             pipeline: SharedPipeline(Some(Arc::new(pipeline))),
             stream,
             place: RankPlace { rank, world_size },
-            failures: Mutex::default(),
-            concealed: Mutex::default(),
             errors: Mutex::default(),
         })
     }
@@ -101,13 +97,8 @@ impl StreamEngine {
         let epoch = py.detach(|| self.pipeline.stream(self.place, errors));
         let epoch = raise(py, epoch)?;
         deliver(py, self.pipeline.index().notices())?;
-        *lock(&self.failures) = epoch.failures().clone();
-        *lock(&self.concealed) = epoch.concealed().clone();
         *lock(&self.errors) = Some(epoch.progress().clone());
-        Py::new(
-            py,
-            Batches { epoch: Mutex::new(epoch), pipeline: self.pipeline.clone(), warned: Mutex::default() },
-        )
+        Batches::of(py, &self.pipeline, epoch)
     }
 
     /// Returns the state after the last yielded batch, as JSON.
@@ -150,8 +141,7 @@ impl StreamEngine {
     /// Returns the counters of all samples, and their latencies.
     fn stream_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (account, latencies, (kept, kept_bytes)) = py.detach(|| self.stream.stats());
-        let dict = PyDict::new(py);
-        account.by_name().try_for_each(|(name, count)| dict.set_item(name, count))?;
+        let dict = account.by_name().into_py_dict(py)?;
         dict.set_item("kept", kept)?;
         dict.set_item("kept_bytes", kept_bytes)?;
         for (name, quantile) in [("latency_p50_seconds", 0.5), ("latency_p99_seconds", 0.99)] {
