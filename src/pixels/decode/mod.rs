@@ -41,7 +41,6 @@ pub use mask::Mask;
 pub use npy::{NpyArray, Number};
 pub use upsampling::Upsampling;
 
-use codecs::ChooseRegion;
 use jpeg::RowPositions;
 
 use base::error::DecodeError;
@@ -249,7 +248,7 @@ impl Decoder {
         match parts {
             None => (Format::of(bytes)?.decode)(self, bytes, &mut choose, out),
             Some(_) if storage_format_of(bytes) == StorageFormat::Packed => {
-                self.packed(bytes, parts, &mut choose, out)
+                packed::decode(bytes, parts, self.level, &mut choose, out)
             }
             Some(_) => {
                 let message = "only a part of the image was read, because the dataset's index says that it is packed, \
@@ -311,34 +310,6 @@ impl Decoder {
             );
             Ok(region)
         }
-    }
-
-    fn packed(
-        &mut self,
-        bytes: &[u8],
-        parts: Option<WantedBytes>,
-        choose: ChooseRegion<'_>,
-        out: &mut Planes,
-    ) -> Result<Decoded, DecodeError> {
-        packed::decode(bytes, parts, self.level, choose, out)
-    }
-
-    fn jpeg(
-        &mut self,
-        bytes: &[u8],
-        choose: ChooseRegion<'_>,
-        out: &mut Planes,
-    ) -> Result<Decoded, DecodeError> {
-        self.jpeg.decode(bytes, RowPositions::None, (self.level, self.damaged), choose, out)
-    }
-
-    fn indexed(
-        &mut self,
-        bytes: &[u8],
-        choose: ChooseRegion<'_>,
-        out: &mut Planes,
-    ) -> Result<Decoded, DecodeError> {
-        jpeg::indexed::decode(&mut self.jpeg, bytes, (self.level, self.damaged), choose, out)
     }
 }
 
