@@ -72,6 +72,17 @@ impl Region {
         let (y, height) = along(self.y, self.height, other.y, other.height);
         Self { x, y, width, height }
     }
+
+    /// Panics if the region is empty or exceeds an image of this size.
+    fn assert_inside(&self, width: u32, height: u32) {
+        let inside = |start: u32, length: u32, full: u32| {
+            length > 0 && start.checked_add(length).is_some_and(|end| end <= full)
+        };
+        assert!(
+            inside(self.x, self.width, width) && inside(self.y, self.height, height),
+            "{self:?} of an image of {width}×{height}"
+        );
+    }
 }
 
 /// The colour model of an image: which colour component each plane holds.
@@ -301,13 +312,7 @@ impl Decoder {
             }
             let choose = choose.take().expect("a codec asks for the region once");
             let region = choose(width, height);
-            let inside = |start: u32, length: u32, full: u32| {
-                length > 0 && start.checked_add(length).is_some_and(|end| end <= full)
-            };
-            assert!(
-                inside(region.x, region.width, width) && inside(region.y, region.height, height),
-                "{region:?} of an image of {width}×{height}"
-            );
+            region.assert_inside(width, height);
             Ok(region)
         }
     }
