@@ -34,6 +34,8 @@ mod write;
 pub use self::header_summary::PackedHeaderSummary;
 pub use self::pack::{Packer, Restorer};
 pub(super) use self::plan::PackedImage;
+pub(in crate::decode) use self::scan_bits::ScanBits;
+pub(in crate::decode) use self::symbols::{SymbolCodes, size_of_value, value_bits};
 
 use self::head::PackedHead;
 use super::RegionLayout;
