@@ -52,7 +52,7 @@ pub struct ImageParams {
 
 /// The output of a launch, and how its blocks divide it.
 #[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct OutputParams {
     /// The distance from one image to the next, in bytes.
     pub image_bytes: u64,
@@ -250,13 +250,7 @@ impl OutputParams {
             gain,
             offset,
             fill: filling(output),
-            tile_columns: 0,
-            tile_rows: 0,
-            tiles_across: 0,
-            threads_across: 0,
-            step_rows: 0,
-            shared_bytes: 0,
-            unused: 0,
+            ..Self::default()
         }
     }
 
