@@ -329,5 +329,3 @@ fn column(row: &[u8], taps: &Taps, o: usize) -> __m256i {
     }
     sum
 }
-
-super::kernels!(Avx2, #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]);

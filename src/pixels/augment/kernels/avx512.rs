@@ -266,9 +266,3 @@ fn bf16_of(s: Avx512, v: __m512) -> __m256i {
     let rounded = s.shift_right(s.add(bits, s.add(even, s.splat(0x7fff))), 16);
     op!(_mm512_cvtepi32_epi16(rounded))
 }
-
-super::kernels!(
-    Avx512,
-    #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt,\
-                               avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-);

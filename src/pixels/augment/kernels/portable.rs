@@ -259,5 +259,3 @@ impl Simd for Portable {
         }
     }
 }
-
-super::kernels!(Portable);
