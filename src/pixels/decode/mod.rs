@@ -23,20 +23,16 @@ pub mod nvjpeg;
 mod planes;
 mod upsampling;
 
-pub use codecs::Backend;
-pub use codecs::{DecodeCounts, Format};
-pub use exif::Orientation;
-pub use exif::orientation;
+pub use codecs::{Backend, DecodeCounts, Format};
+pub use exif::{Orientation, orientation};
 pub use forms::{
     ConvertedFormat, FileRestorer, FormatConverter, KeepReason, RestoredFile, SIGNATURE, StorageFormat,
     is_convertible, original_range, storage_format_of,
 };
-pub use header::Process;
-pub use header::{JpegHeader, parse_header};
+pub use header::{JpegHeader, Process, parse_header};
 pub use jpeg::packed;
 pub use jpeg::rows::RowStarts;
-pub use layout::PlaneLayout;
-pub use layout::PlanesLayout;
+pub use layout::{PlaneLayout, PlanesLayout};
 pub use mask::Mask;
 pub use npy::{NpyArray, Number};
 pub use upsampling::Upsampling;
@@ -171,14 +167,8 @@ pub struct Decoded {
 }
 
 impl Decoded {
-    fn by(backend: Backend) -> impl Fn(Region) -> Self {
-        move |region| Self {
-            region,
-            backend,
-            concealed: None,
-            reduced_to_8_bits: false,
-            used_row_starts: false,
-        }
+    fn by(backend: Backend, region: Region) -> Self {
+        Self { region, backend, concealed: None, reduced_to_8_bits: false, used_row_starts: false }
     }
 }
 

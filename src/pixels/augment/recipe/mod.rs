@@ -203,9 +203,7 @@ impl Recipe {
     pub fn may_pad_before_resize(&self) -> bool {
         self.views.iter().any(|view| view.geometry.may_pad_before_resize)
     }
-}
 
-impl Recipe {
     /// Returns the operations and the erasures that the first view draws in epoch 0 for each of `samples` samples of
     /// `size` (width, height), as a JSON list of pairs of lists.
     ///

@@ -67,7 +67,7 @@ static FORMATS: &[Format] = &[
         is: webp::is,
         size: webp::size,
         metadata: webp::metadata,
-        decode: |_, bytes, choose, out| webp::decode(bytes, choose, out).map(Decoded::by(Backend::WebP)),
+        decode: |_, bytes, choose, out| webp::decode(bytes, choose, out),
     },
 ];
 

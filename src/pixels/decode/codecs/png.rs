@@ -59,7 +59,7 @@ pub(super) fn decode(
         }
         other => return Err(DecodeError::Unsupported(format!("PNG of {other:?}"))),
     }
-    Ok(Decoded { reduced_to_8_bits, ..Decoded::by(Backend::Png)(region) })
+    Ok(Decoded { reduced_to_8_bits, ..Decoded::by(Backend::Png, region) })
 }
 
 pub(in crate::decode) fn decoder(bytes: &[u8], max_pixels: u64) -> Decoder<Cursor<&[u8]>> {

@@ -140,12 +140,12 @@ impl Jpeg {
             RowPositions::None => {}
             RowPositions::Index(index) => {
                 if indexed::decode_from(index, self, file, &layout, level, out).is_some() {
-                    return Ok(Decoded::by(Backend::Indexed)(region));
+                    return Ok(Decoded::by(Backend::Indexed, region));
                 }
             }
             RowPositions::Found(rows) => {
                 if rows::decode_from(rows, self, file, &layout, level, out).is_some() {
-                    return Ok(Decoded { used_row_starts: true, ..Decoded::by(Backend::Region)(region) });
+                    return Ok(Decoded { used_row_starts: true, ..Decoded::by(Backend::Region, region) });
                 }
             }
         }
@@ -174,7 +174,7 @@ impl Jpeg {
             pixels::assemble(&components[..layout.parts.len()], header.color_space, region, out);
         }
         self.components = components;
-        Ok(Decoded { concealed, ..Decoded::by(Backend::Region)(region) })
+        Ok(Decoded { concealed, ..Decoded::by(Backend::Region, region) })
     }
 
     fn decode_region(

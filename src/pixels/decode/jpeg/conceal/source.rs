@@ -34,8 +34,9 @@ pub(super) struct ScanSource<'a> {
     /// The next bits, in the lowest `left` bits.
     window: u64,
     left: u32,
-    /// Whether the data of this restart interval ended early, so that zeros replace its missing bits.
-    exhausted: bool,
+    /// Whether the data of this restart interval ended early, so that zeros replace its missing bits. libjpeg then
+    /// leaves its blocks unchanged.
+    pub(super) exhausted: bool,
 }
 
 /// libjpeg loads bytes until it has this many bits. The number matters at the end of the file: if a load runs past it,
@@ -166,11 +167,6 @@ impl<'a> ScanSource<'a> {
             self.exhausted = false;
         }
         Ok(())
-    }
-
-    /// Whether the restart interval has no more data; libjpeg then leaves its blocks unchanged.
-    pub(super) fn exhausted(&self) -> bool {
-        self.exhausted
     }
 
     /// Loads at least `needed` bits. After the end of the scan's data, zeros are loaded.

@@ -127,7 +127,7 @@ pub(in crate::decode) fn decode(
         }
     };
     region::decode(read, &head, &layout, level, out)?;
-    Ok(Decoded::by(Backend::Packed)(region))
+    Ok(Decoded::by(Backend::Packed, region))
 }
 
 fn layout(head: &PackedHead, region: Region) -> Result<RegionLayout, DecodeError> {
