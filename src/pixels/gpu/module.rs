@@ -221,26 +221,11 @@ impl Function {
         let mut pointers: Vec<*mut c_void> =
             arguments.iter().map(|argument| argument.raw().0.cast_mut()).collect();
         let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
+        let (driver, function, stream) = (bound.driver(), self.function, stream.raw());
+        let (args, none) = (pointers.as_mut_ptr(), std::ptr::null_mut());
         // SAFETY: the number and sizes of the arguments match the kernel, and the driver copies the arguments before it
         // returns. The caller guarantees the memory that they point to.
-        unsafe {
-            call!(
-                bound.driver(),
-                cuLaunchKernel(
-                    self.function,
-                    gx,
-                    gy,
-                    gz,
-                    bx,
-                    by,
-                    bz,
-                    shared,
-                    stream.raw(),
-                    pointers.as_mut_ptr(),
-                    std::ptr::null_mut()
-                )
-            )
-        }
+        unsafe { call!(driver, cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, args, none)) }
     }
 }
 
