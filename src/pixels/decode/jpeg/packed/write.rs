@@ -48,7 +48,7 @@ impl UnitCursor {
 
 type UnitBuffer = [u8; MAX_BYTES];
 
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 struct MeasuredBlock {
     nonzero: u64,
     /// One bit for each nonzero coefficient, lowest first: whether the coefficient is negative.
@@ -61,16 +61,11 @@ struct MeasuredBlock {
     most: u16,
 }
 
+#[derive(Debug)]
 pub(super) struct UnitWriter {
     buffer: Box<UnitBuffer>,
     blocks: Box<[MeasuredBlock; UNIT]>,
     escapes: Vec<u16>,
-}
-
-impl std::fmt::Debug for UnitWriter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("UnitWriter").finish_non_exhaustive()
-    }
 }
 
 impl Default for UnitWriter {
