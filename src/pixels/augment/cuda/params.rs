@@ -1,5 +1,5 @@
-//! The parameters of the kernels: `cuda/params.cuh` in Rust, field by field. An enum is passed as its discriminant, so the
-//! variants of both enums must have the same order.
+//! The parameters of the kernels: `cuda/params.cuh` in Rust, field by field. An enum is passed as its discriminant, so
+//! the variants of both enums must have the same order.
 
 use super::super::kernels::{filling, scaling};
 use super::super::view::ViewAxis;
