@@ -209,5 +209,4 @@ fn kernels_are_checked_before_they_run() {
         none.to_string().contains("compute capability 9.0): this build has compute_120 (PTX), sm_80"),
         "{none}"
     );
-    assert!(add.resources().unwrap().threads > 0);
 }

@@ -23,11 +23,9 @@ mod upsample;
 mod view;
 mod weights;
 
-pub use canvas::CanvasPainter;
-pub use canvas::{CanvasAxis, PaddedCanvas};
+pub use canvas::{CanvasAxis, CanvasPainter, PaddedCanvas};
 pub use mask::render_mask;
-pub use mix::Mixing;
-pub use mix::{DrawnMix, MIX_GROUP_SIZE, MixKeys, MixRegion, MixWeights, mix_images, partner};
+pub use mix::{DrawnMix, MIX_GROUP_SIZE, MixKeys, MixRegion, MixWeights, Mixing, mix_images, partner};
 pub use ops::replay as replay_operations;
 pub use recipe::{BadParameter, CROP_RATIO, CROP_SCALE, SizeParameter};
 pub use recipe::{CenterCrop, Normalize, RandomHorizontalFlip, RandomResizedCrop, ToDtype, WholeResize};

@@ -89,15 +89,7 @@ impl PlanesLayout {
     /// Panics if the region is empty or exceeds the image.
     pub(super) fn of(header: &JpegHeader, region: Region) -> Option<Self> {
         let color = header.color()?;
-        let end = |start: u32, length: u32, full: u32| {
-            length > 0 && start.checked_add(length).is_some_and(|end| end <= full)
-        };
-        assert!(
-            end(region.x, region.width, header.width) && end(region.y, region.height, header.height),
-            "{region:?} of an image of {}×{}",
-            header.width,
-            header.height
-        );
+        region.assert_inside(header.width, header.height);
         let count = usize::from(header.components);
         let mut samplings = [header.sampling(0)?; 3];
         for (index, sampling) in samplings.iter_mut().enumerate().take(count) {

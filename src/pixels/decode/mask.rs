@@ -2,9 +2,9 @@
 //! would turn them into colours and 8-bit shades.
 
 use super::codecs::describe_first_bytes;
-use super::codecs::png::{decode_with_end_added, decoder, is as is_png};
+use super::codecs::png::{corrupt, decode_with_end_added, decoder, is as is_png, read_image};
 use base::error::DecodeError;
-use png::{BitDepth, ColorType, DecodingError, Transformations};
+use png::{BitDepth, ColorType, Transformations};
 
 /// The values of a whole mask, row by row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,7 +33,6 @@ impl Mask {
 }
 
 fn decode(bytes: &[u8], max_pixels: u64) -> Result<Mask, DecodeError> {
-    let corrupt = |error: DecodingError| DecodeError::Corrupt(format!("PNG: {error}"));
     let mut decoder = decoder(bytes, max_pixels);
     decoder.set_transformations(Transformations::IDENTITY);
     let info = decoder.read_header_info().map_err(corrupt)?;
@@ -49,12 +48,7 @@ fn decode(bytes: &[u8], max_pixels: u64) -> Result<Mask, DecodeError> {
         return Err(DecodeError::Unsupported(message));
     }
     let depth = info.bit_depth;
-    let mut reader = decoder.read_info().map_err(corrupt)?;
-    let size = reader.output_buffer_size();
-    let mut packed = vec![0; size.ok_or_else(|| DecodeError::Corrupt("PNG: does not fit in memory".into()))?];
-    reader.next_frame(&mut packed).map_err(corrupt)?;
-    // Read the file to its end, so that a truncated file is detected.
-    reader.finish().map_err(corrupt)?;
+    let (packed, _) = read_image(decoder)?;
     let row = packed.len() / height.max(1) as usize;
     let rows = packed.chunks_exact(row.max(1)).take(height as usize);
     let values = rows.flat_map(|row| unpacked(row, depth).take(width as usize)).collect();

@@ -23,25 +23,20 @@ pub mod nvjpeg;
 mod planes;
 mod upsampling;
 
-pub use codecs::Backend;
-pub use codecs::{DecodeCounts, Format};
-pub use exif::Orientation;
-pub use exif::orientation;
+pub use codecs::{Backend, DecodeCounts, Format};
+pub use exif::{Orientation, orientation};
 pub use forms::{
     ConvertedFormat, FileRestorer, FormatConverter, KeepReason, RestoredFile, SIGNATURE, StorageFormat,
     is_convertible, original_range, storage_format_of,
 };
-pub use header::Process;
-pub use header::{JpegHeader, parse_header};
+pub use header::{JpegHeader, Process, parse_header};
 pub use jpeg::packed;
 pub use jpeg::rows::RowStarts;
-pub use layout::PlaneLayout;
-pub use layout::PlanesLayout;
+pub use layout::{PlaneLayout, PlanesLayout};
 pub use mask::Mask;
 pub use npy::{NpyArray, Number};
 pub use upsampling::Upsampling;
 
-use codecs::ChooseRegion;
 use jpeg::RowPositions;
 
 use base::error::DecodeError;
@@ -72,6 +67,17 @@ impl Region {
         let (x, width) = along(self.x, self.width, other.x, other.width);
         let (y, height) = along(self.y, self.height, other.y, other.height);
         Self { x, y, width, height }
+    }
+
+    /// Panics if the region is empty or exceeds an image of this size.
+    fn assert_inside(&self, width: u32, height: u32) {
+        let inside = |start: u32, length: u32, full: u32| {
+            length > 0 && start.checked_add(length).is_some_and(|end| end <= full)
+        };
+        assert!(
+            inside(self.x, self.width, width) && inside(self.y, self.height, height),
+            "{self:?} of an image of {width}×{height}"
+        );
     }
 }
 
@@ -161,14 +167,8 @@ pub struct Decoded {
 }
 
 impl Decoded {
-    fn by(backend: Backend) -> impl Fn(Region) -> Self {
-        move |region| Self {
-            region,
-            backend,
-            concealed: None,
-            reduced_to_8_bits: false,
-            used_row_starts: false,
-        }
+    fn by(backend: Backend, region: Region) -> Self {
+        Self { region, backend, concealed: None, reduced_to_8_bits: false, used_row_starts: false }
     }
 }
 
@@ -249,7 +249,7 @@ impl Decoder {
         match parts {
             None => (Format::of(bytes)?.decode)(self, bytes, &mut choose, out),
             Some(_) if storage_format_of(bytes) == StorageFormat::Packed => {
-                self.packed(bytes, parts, &mut choose, out)
+                packed::decode(bytes, parts, self.level, &mut choose, out)
             }
             Some(_) => {
                 let message = "only a part of the image was read, because the dataset's index says that it is packed, \
@@ -302,43 +302,9 @@ impl Decoder {
             }
             let choose = choose.take().expect("a codec asks for the region once");
             let region = choose(width, height);
-            let inside = |start: u32, length: u32, full: u32| {
-                length > 0 && start.checked_add(length).is_some_and(|end| end <= full)
-            };
-            assert!(
-                inside(region.x, region.width, width) && inside(region.y, region.height, height),
-                "{region:?} of an image of {width}×{height}"
-            );
+            region.assert_inside(width, height);
             Ok(region)
         }
-    }
-
-    fn packed(
-        &mut self,
-        bytes: &[u8],
-        parts: Option<WantedBytes>,
-        choose: ChooseRegion<'_>,
-        out: &mut Planes,
-    ) -> Result<Decoded, DecodeError> {
-        packed::decode(bytes, parts, self.level, choose, out)
-    }
-
-    fn jpeg(
-        &mut self,
-        bytes: &[u8],
-        choose: ChooseRegion<'_>,
-        out: &mut Planes,
-    ) -> Result<Decoded, DecodeError> {
-        self.jpeg.decode(bytes, RowPositions::None, (self.level, self.damaged), choose, out)
-    }
-
-    fn indexed(
-        &mut self,
-        bytes: &[u8],
-        choose: ChooseRegion<'_>,
-        out: &mut Planes,
-    ) -> Result<Decoded, DecodeError> {
-        jpeg::indexed::decode(&mut self.jpeg, bytes, (self.level, self.damaged), choose, out)
     }
 }
 

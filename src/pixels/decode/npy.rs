@@ -72,9 +72,7 @@ impl NpyArray {
         }
         Ok(Self { number, shape, bytes })
     }
-}
 
-impl NpyArray {
     /// The elements as single-precision floats. `None` for booleans, for two-byte floats, and if a finite element
     /// exceeds the range of `f32`.
     pub fn floats(&self) -> Option<Vec<f32>> {

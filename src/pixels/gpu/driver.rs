@@ -108,7 +108,6 @@ functions! {
     cuModuleLoadData(*mut sys::CUmodule, *const c_void);
     cuModuleUnload(sys::CUmodule);
     cuModuleGetFunction(*mut sys::CUfunction, sys::CUmodule, *const c_char);
-    cuFuncGetAttribute(*mut c_int, sys::CUfunction_attribute, sys::CUfunction);
     cuLaunchKernel(
         sys::CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, sys::CUstream,
         *mut *mut c_void, *mut *mut c_void

@@ -23,13 +23,11 @@ mod probe;
 mod stream;
 mod thread;
 
-pub use device::DeviceInfo;
-pub use device::{Capability, GpuDevice};
+pub use device::{Capability, DeviceInfo, GpuDevice};
 pub use driver::is_usable;
 pub use event::Event;
 pub use in_flight::InFlight;
-pub use memory::DeviceRange;
-pub use memory::{DeviceBuffer, MemoryPool};
+pub use memory::{DeviceBuffer, DeviceRange, MemoryPool};
 pub use module::{Arg, Function, KernelImage, Module};
 pub use pinned::{PinnedBuffer, PinnedSlice, Registration};
 pub use probe::{Probe, probe};

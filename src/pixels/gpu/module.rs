@@ -157,10 +157,6 @@ pub enum Arg<'a> {
     Pointer(u64),
     /// An `unsigned int`.
     U32(u32),
-    /// An `int`.
-    I32(i32),
-    /// A `float`.
-    F32(f32),
     /// The bytes of a structure.
     Bytes(&'a [u8]),
 }
@@ -170,8 +166,6 @@ impl Arg<'_> {
         match self {
             Self::Pointer(value) => ((&raw const *value).cast(), 8),
             Self::U32(value) => ((&raw const *value).cast(), 4),
-            Self::I32(value) => ((&raw const *value).cast(), 4),
-            Self::F32(value) => ((&raw const *value).cast(), 4),
             Self::Bytes(bytes) => (bytes.as_ptr().cast(), bytes.len()),
         }
     }
@@ -191,38 +185,7 @@ unsafe impl Send for Function {}
 // SAFETY: the driver lets several threads use the function at a time.
 unsafe impl Sync for Function {}
 
-/// Resources that a compiled kernel uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Resources {
-    /// Registers per thread.
-    pub registers: u32,
-    /// Bytes per thread that did not fit into registers.
-    pub spilled: u32,
-    /// Bytes of static shared memory per block.
-    pub shared: u32,
-    /// The largest number of threads in a block.
-    pub threads: u32,
-}
-
 impl Function {
-    /// The resources that the kernel uses, as the driver reports them.
-    pub fn resources(&self) -> Result<Resources> {
-        use sys::CUfunction_attribute as Attribute;
-        let bound = self.module.inner.device.bind()?;
-        let attribute = |attribute| {
-            let mut value = 0;
-            // SAFETY: the pointer is valid for the call, and the function exists.
-            unsafe { call!(bound.driver(), cuFuncGetAttribute(&mut value, attribute, self.function)) }?;
-            Ok::<u32, Error>(u32::try_from(value).unwrap_or(0))
-        };
-        Ok(Resources {
-            registers: attribute(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
-            spilled: attribute(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
-            shared: attribute(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
-            threads: attribute(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
-        })
-    }
-
     /// Queues a launch on `stream`: `grid` blocks of `block` threads, each block with `shared` bytes of shared memory.
     /// The arguments must have the sizes that [`Module::function`] was given.
     ///
@@ -259,26 +222,11 @@ impl Function {
         let mut pointers: Vec<*mut c_void> =
             arguments.iter().map(|argument| argument.raw().0.cast_mut()).collect();
         let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
+        let (driver, function, stream) = (bound.driver(), self.function, stream.raw());
+        let (args, none) = (pointers.as_mut_ptr(), std::ptr::null_mut());
         // SAFETY: the number and sizes of the arguments match the kernel, and the driver copies the arguments before it
         // returns. The caller guarantees the memory that they point to.
-        unsafe {
-            call!(
-                bound.driver(),
-                cuLaunchKernel(
-                    self.function,
-                    gx,
-                    gy,
-                    gz,
-                    bx,
-                    by,
-                    bz,
-                    shared,
-                    stream.raw(),
-                    pointers.as_mut_ptr(),
-                    std::ptr::null_mut()
-                )
-            )
-        }
+        unsafe { call!(driver, cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, args, none)) }
     }
 }
 
@@ -312,7 +260,7 @@ mod tests {
     #[test]
     fn arguments_have_the_sizes_of_their_c_types() {
         let structure = [0; 40];
-        let arguments = [Arg::Pointer(1), Arg::U32(1), Arg::I32(-1), Arg::F32(0.5), Arg::Bytes(&structure)];
-        assert_eq!(arguments.map(|argument| argument.raw().1), [8, 4, 4, 4, 40]);
+        let arguments = [Arg::Pointer(1), Arg::U32(1), Arg::Bytes(&structure)];
+        assert_eq!(arguments.map(|argument| argument.raw().1), [8, 4, 40]);
     }
 }

@@ -54,6 +54,12 @@ impl Locked {
             owner: Some(owner),
         })
     }
+
+    fn contains(&self, bytes: &[u8]) -> bool {
+        let (base, length) = self.range;
+        let offset = (bytes.as_ptr() as usize).checked_sub(base);
+        offset.and_then(|offset| offset.checked_add(bytes.len())).is_some_and(|end| end <= length)
+    }
 }
 
 impl Registration {
@@ -94,21 +100,11 @@ impl Registration {
         }
         Ok(PinnedSlice { ptr, bytes: length, _owner: owner, locked: self.inner.clone() })
     }
-}
 
-impl Registration {
     /// Takes a buffer of `bytes` with arbitrary contents from the arena. Returns `None` if the arena has no free space.
     pub fn buffer(&self, bytes: usize) -> Option<PinnedBuffer> {
         let slot = self.slots().try_take(bytes)?;
         Some(PinnedBuffer { slot, bytes, registration: self.clone() })
-    }
-}
-
-impl Locked {
-    fn contains(&self, bytes: &[u8]) -> bool {
-        let (base, length) = self.range;
-        let offset = (bytes.as_ptr() as usize).checked_sub(base);
-        offset.and_then(|offset| offset.checked_add(bytes.len())).is_some_and(|end| end <= length)
     }
 }
 

@@ -112,11 +112,6 @@ impl Launcher {
         &self.output
     }
 
-    /// Returns the loaded kernel.
-    pub fn function(&self) -> &Function {
-        &self.function
-    }
-
     /// Queues launches on `stream` that make `n` images. The table of their [`ImageParams`](super::ImageParams) is at
     /// the device address `table`. Each image is written at its [place](super::ImageParams::at) in the memory that
     /// begins at `images`, where each image has [`Output::bytes`]. Every byte of the images is written. Both addresses

@@ -49,46 +49,53 @@ impl Simd for Avx2 {
     type Wide = [__m256i; 2];
     type F = __m256;
 
-    #[inline(always)]
-    fn splat(self, value: i32) -> Self::I {
-        op!(_mm256_set1_epi32(value))
+    super::simd::inlined! {
+        fn splat(self, value: i32) -> Self::I = op!(_mm256_set1_epi32(value));
+        fn splat16(self, value: i16) -> Self::I = op!(_mm256_set1_epi16(value));
+        fn load(self, v: &[i32]) -> Self::I = op!(_mm256_loadu_si256(from(v, 8).cast()));
+        fn load16(self, v: &[i16]) -> Self::I = op!(_mm256_loadu_si256(from(v, 16).cast()));
+        fn store(self, out: &mut [i32], v: Self::I) = op!(_mm256_storeu_si256(to(out, 8).cast(), v));
+        fn store16(self, out: &mut [i16], v: Self::I) = op!(_mm256_storeu_si256(to(out, 16).cast(), v));
+        fn load8(self, v: &[u8]) -> Self::I = op!(_mm256_loadu_si256(from(v, 32).cast()));
+        fn store8(self, out: &mut [u8], v: Self::I) = op!(_mm256_storeu_si256(to(out, 32).cast(), v));
+        fn widen(self, v: &[u8]) -> Self::I = op!(_mm256_cvtepu8_epi16(_mm_loadu_si128(from(v, 16).cast())));
+        fn load_bytes(self, v: &[u8]) -> Self::I = op!(_mm256_cvtepu8_epi32(_mm_loadl_epi64(from(v, 8).cast())));
+        fn pick(self, windows: Self::I, index: &[u8]) -> Self::I =
+            op!(_mm256_shuffle_epi8(windows, _mm256_loadu_si256(from(index, 32).cast())));
+        fn add(self, a: Self::I, b: Self::I) -> Self::I = op!(_mm256_add_epi32(a, b));
+        fn or(self, a: Self::I, b: Self::I) -> Self::I = op!(_mm256_or_si256(a, b));
+        fn xor(self, a: Self::I, b: Self::I) -> Self::I = op!(_mm256_xor_si256(a, b));
+        fn dot_add(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I =
+            op!(_mm256_add_epi32(sum, _mm256_madd_epi16(a, b)));
+        fn shift_right(self, v: Self::I, by: u32) -> Self::I = op!(_mm256_sra_epi32(v, _mm_cvtsi32_si128(by as i32)));
+        fn limit(self, v: Self::I, least: Self::I, most: Self::I) -> Self::I =
+            op!(_mm256_min_epi32(_mm256_max_epi32(v, least), most));
+        fn shift_left(self, v: Self::I, by: u32) -> Self::I = op!(_mm256_sll_epi32(v, _mm_cvtsi32_si128(by as i32)));
+        fn add16(self, a: Self::I, b: Self::I) -> Self::I = op!(_mm256_add_epi16(a, b));
+        fn sub16(self, a: Self::I, b: Self::I) -> Self::I = op!(_mm256_sub_epi16(a, b));
+        fn mul_round16(self, a: Self::I, b: Self::I) -> Self::I = op!(_mm256_mulhrs_epi16(a, b));
+        fn shift_right16<const BY: i32>(self, v: Self::I) -> Self::I = op!(_mm256_srai_epi16::<BY>(v));
+        fn shift_left16<const BY: i32>(self, v: Self::I) -> Self::I = op!(_mm256_slli_epi16::<BY>(v));
+        fn split8_first(self, a: Self::I, b: Self::I) -> Self::I = op!(_mm256_unpacklo_epi8(a, b));
+        fn split8_second(self, a: Self::I, b: Self::I) -> Self::I = op!(_mm256_unpackhi_epi8(a, b));
+        fn join8(self, first: Self::I, second: Self::I) -> Self::I = op!(_mm256_packus_epi16(first, second));
+        fn dot8(self, weights: Self::I, v: Self::I) -> Self::I = op!(_mm256_maddubs_epi16(weights, v));
+        fn float(self, v: Self::I) -> Self::F = op!(_mm256_cvtepi32_ps(v));
+        fn splat_f(self, value: f32) -> Self::F = op!(_mm256_set1_ps(value));
+        fn add_f(self, a: Self::F, b: Self::F) -> Self::F = op!(_mm256_add_ps(a, b));
+        fn mul_f(self, a: Self::F, b: Self::F) -> Self::F = op!(_mm256_mul_ps(a, b));
+        fn clamp(self, v: Self::F, low: f32, high: f32) -> Self::F =
+            op!(_mm256_min_ps(_mm256_max_ps(v, self.splat_f(low)), self.splat_f(high)));
+        fn load_f32(self, v: &[u8]) -> Self::F = op!(_mm256_loadu_ps(from(v, 32).cast()));
+        fn store_f32(self, out: &mut [u8], v: Self::F) = op!(_mm256_storeu_ps(to(out, 32).cast(), v));
+        fn store_f16(self, out: &mut [u8], v: Self::F) = op!(_mm_storeu_si128(to(out, 16).cast(), f16_of(v)));
+        fn store_bf16(self, out: &mut [u8], v: Self::F) = op!(_mm_storeu_si128(to(out, 16).cast(), bf16_of(self, v)));
+        fn stream_f32(self, out: &mut [u8], v: Self::F) = op!(_mm256_stream_ps(aligned::<__m256>(out).cast(), v));
+        fn stream_f16(self, out: &mut [u8], v: Self::F) = op!(_mm_stream_si128(aligned(out), f16_of(v)));
+        fn stream_bf16(self, out: &mut [u8], v: Self::F) = op!(_mm_stream_si128(aligned(out), bf16_of(self, v)));
+        fn fence(self) = op!(_mm_sfence());
     }
-    #[inline(always)]
-    fn splat16(self, value: i16) -> Self::I {
-        op!(_mm256_set1_epi16(value))
-    }
-    #[inline(always)]
-    fn load(self, v: &[i32]) -> Self::I {
-        op!(_mm256_loadu_si256(from(v, 8).cast()))
-    }
-    #[inline(always)]
-    fn load16(self, v: &[i16]) -> Self::I {
-        op!(_mm256_loadu_si256(from(v, 16).cast()))
-    }
-    #[inline(always)]
-    fn store(self, out: &mut [i32], v: Self::I) {
-        op!(_mm256_storeu_si256(to(out, 8).cast(), v));
-    }
-    #[inline(always)]
-    fn store16(self, out: &mut [i16], v: Self::I) {
-        op!(_mm256_storeu_si256(to(out, 16).cast(), v));
-    }
-    #[inline(always)]
-    fn load8(self, v: &[u8]) -> Self::I {
-        op!(_mm256_loadu_si256(from(v, 32).cast()))
-    }
-    #[inline(always)]
-    fn store8(self, out: &mut [u8], v: Self::I) {
-        op!(_mm256_storeu_si256(to(out, 32).cast(), v));
-    }
-    #[inline(always)]
-    fn widen(self, v: &[u8]) -> Self::I {
-        op!(_mm256_cvtepu8_epi16(_mm_loadu_si128(from(v, 16).cast())))
-    }
-    #[inline(always)]
-    fn load_bytes(self, v: &[u8]) -> Self::I {
-        op!(_mm256_cvtepu8_epi32(_mm_loadl_epi64(from(v, 8).cast())))
-    }
+
     #[inline(always)]
     fn narrow(self, out: &mut [u8], v: Self::I) {
         let packed =
@@ -99,10 +106,6 @@ impl Simd for Avx2 {
     fn windows(self, row: &[u8], bases: &[u32]) -> Self::I {
         let at = |base: u32| op!(_mm_loadu_si128(from(&row[base as usize..], 16).cast()));
         op!(_mm256_set_m128i(at(bases[1]), at(bases[0])))
-    }
-    #[inline(always)]
-    fn pick(self, windows: Self::I, index: &[u8]) -> Self::I {
-        op!(_mm256_shuffle_epi8(windows, _mm256_loadu_si256(from(index, 32).cast())))
     }
     #[inline(always)]
     fn wide_windows(self, row: &[u8], bases: &[u32]) -> Self::Wide {
@@ -120,90 +123,6 @@ impl Simd for Avx2 {
         op!(_mm256_or_si256(_mm256_shuffle_epi8(first, in_first), _mm256_shuffle_epi8(second, in_second)))
     }
     #[inline(always)]
-    fn add(self, a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm256_add_epi32(a, b))
-    }
-    #[inline(always)]
-    fn or(self, a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm256_or_si256(a, b))
-    }
-    #[inline(always)]
-    fn xor(self, a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm256_xor_si256(a, b))
-    }
-    #[inline(always)]
-    fn dot_add(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm256_add_epi32(sum, _mm256_madd_epi16(a, b)))
-    }
-    #[inline(always)]
-    fn shift_right(self, v: Self::I, by: u32) -> Self::I {
-        op!(_mm256_sra_epi32(v, _mm_cvtsi32_si128(by as i32)))
-    }
-    #[inline(always)]
-    fn limit(self, v: Self::I, least: Self::I, most: Self::I) -> Self::I {
-        op!(_mm256_min_epi32(_mm256_max_epi32(v, least), most))
-    }
-    #[inline(always)]
-    fn shift_left(self, v: Self::I, by: u32) -> Self::I {
-        op!(_mm256_sll_epi32(v, _mm_cvtsi32_si128(by as i32)))
-    }
-    #[inline(always)]
-    fn add16(self, a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm256_add_epi16(a, b))
-    }
-    #[inline(always)]
-    fn sub16(self, a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm256_sub_epi16(a, b))
-    }
-    #[inline(always)]
-    fn mul_round16(self, a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm256_mulhrs_epi16(a, b))
-    }
-    #[inline(always)]
-    fn shift_right16<const BY: i32>(self, v: Self::I) -> Self::I {
-        op!(_mm256_srai_epi16::<BY>(v))
-    }
-    #[inline(always)]
-    fn shift_left16<const BY: i32>(self, v: Self::I) -> Self::I {
-        op!(_mm256_slli_epi16::<BY>(v))
-    }
-    #[inline(always)]
-    fn split8_first(self, a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm256_unpacklo_epi8(a, b))
-    }
-    #[inline(always)]
-    fn split8_second(self, a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm256_unpackhi_epi8(a, b))
-    }
-    #[inline(always)]
-    fn join8(self, first: Self::I, second: Self::I) -> Self::I {
-        op!(_mm256_packus_epi16(first, second))
-    }
-    #[inline(always)]
-    fn dot8(self, weights: Self::I, v: Self::I) -> Self::I {
-        op!(_mm256_maddubs_epi16(weights, v))
-    }
-    #[inline(always)]
-    fn float(self, v: Self::I) -> Self::F {
-        op!(_mm256_cvtepi32_ps(v))
-    }
-    #[inline(always)]
-    fn splat_f(self, value: f32) -> Self::F {
-        op!(_mm256_set1_ps(value))
-    }
-    #[inline(always)]
-    fn add_f(self, a: Self::F, b: Self::F) -> Self::F {
-        op!(_mm256_add_ps(a, b))
-    }
-    #[inline(always)]
-    fn mul_f(self, a: Self::F, b: Self::F) -> Self::F {
-        op!(_mm256_mul_ps(a, b))
-    }
-    #[inline(always)]
-    fn clamp(self, v: Self::F, low: f32, high: f32) -> Self::F {
-        op!(_mm256_min_ps(_mm256_max_ps(v, self.splat_f(low)), self.splat_f(high)))
-    }
-    #[inline(always)]
     fn interleave(self, [r, g, b]: [Self::F; 3]) -> [Self::F; 3] {
         // Each lane of a channel is used in one output only, so one permutation puts all lanes of a channel in place.
         let (r, g, b) = op!((
@@ -216,38 +135,6 @@ impl Simd for Avx2 {
             _mm256_blend_ps::<0b0100_1001>(_mm256_blend_ps::<0b0010_0100>(r, g), b),
             _mm256_blend_ps::<0b1001_0010>(_mm256_blend_ps::<0b0100_1001>(r, g), b),
         ])
-    }
-    #[inline(always)]
-    fn load_f32(self, v: &[u8]) -> Self::F {
-        op!(_mm256_loadu_ps(from(v, 32).cast()))
-    }
-    #[inline(always)]
-    fn store_f32(self, out: &mut [u8], v: Self::F) {
-        op!(_mm256_storeu_ps(to(out, 32).cast(), v));
-    }
-    #[inline(always)]
-    fn store_f16(self, out: &mut [u8], v: Self::F) {
-        op!(_mm_storeu_si128(to(out, 16).cast(), f16_of(v)));
-    }
-    #[inline(always)]
-    fn store_bf16(self, out: &mut [u8], v: Self::F) {
-        op!(_mm_storeu_si128(to(out, 16).cast(), bf16_of(self, v)));
-    }
-    #[inline(always)]
-    fn stream_f32(self, out: &mut [u8], v: Self::F) {
-        op!(_mm256_stream_ps(aligned::<__m256>(out).cast(), v));
-    }
-    #[inline(always)]
-    fn stream_f16(self, out: &mut [u8], v: Self::F) {
-        op!(_mm_stream_si128(aligned(out), f16_of(v)));
-    }
-    #[inline(always)]
-    fn stream_bf16(self, out: &mut [u8], v: Self::F) {
-        op!(_mm_stream_si128(aligned(out), bf16_of(self, v)));
-    }
-    #[inline(always)]
-    fn fence(self) {
-        op!(_mm_sfence());
     }
     #[inline(always)]
     fn store_u8(self, out: &mut [u8], v: Self::F) {
@@ -329,5 +216,3 @@ fn column(row: &[u8], taps: &Taps, o: usize) -> __m256i {
     }
     sum
 }
-
-super::kernels!(Avx2, #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]);

@@ -42,54 +42,60 @@ impl Simd for Avx512 {
     type Wide = [__m512i; 2];
     type F = __m512;
 
-    #[inline(always)]
-    fn splat(self, value: i32) -> Self::I {
-        op!(_mm512_set1_epi32(value))
+    super::simd::inlined! {
+        fn splat(self, value: i32) -> Self::I = op!(_mm512_set1_epi32(value));
+        fn splat16(self, value: i16) -> Self::I = op!(_mm512_set1_epi16(value));
+        fn load(self, v: &[i32]) -> Self::I = op!(_mm512_loadu_si512(from(v, 16).cast()));
+        fn load16(self, v: &[i16]) -> Self::I = op!(_mm512_loadu_si512(from(v, 32).cast()));
+        fn store(self, out: &mut [i32], v: Self::I) = op!(_mm512_storeu_si512(to(out, 16).cast(), v));
+        fn store16(self, out: &mut [i16], v: Self::I) = op!(_mm512_storeu_si512(to(out, 32).cast(), v));
+        fn load8(self, v: &[u8]) -> Self::I = op!(_mm512_loadu_si512(from(v, 64).cast()));
+        fn store8(self, out: &mut [u8], v: Self::I) = op!(_mm512_storeu_si512(to(out, 64).cast(), v));
+        fn widen(self, v: &[u8]) -> Self::I = op!(_mm512_cvtepu8_epi16(_mm256_loadu_si256(from(v, 32).cast())));
+        fn load_bytes(self, v: &[u8]) -> Self::I = op!(_mm512_cvtepu8_epi32(_mm_loadu_si128(from(v, 16).cast())));
+        fn windows(self, row: &[u8], bases: &[u32]) -> Self::I =
+            op!(_mm512_loadu_si512(from(&row[bases[0] as usize..], 64).cast()));
+        fn add(self, a: Self::I, b: Self::I) -> Self::I = op!(_mm512_add_epi32(a, b));
+        fn or(self, a: Self::I, b: Self::I) -> Self::I = op!(_mm512_or_si512(a, b));
+        fn xor(self, a: Self::I, b: Self::I) -> Self::I = op!(_mm512_xor_si512(a, b));
+        fn dot_add(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I = op!(_mm512_dpwssd_epi32(sum, a, b));
+        fn shift_right(self, v: Self::I, by: u32) -> Self::I = op!(_mm512_sra_epi32(v, _mm_cvtsi32_si128(by as i32)));
+        fn limit(self, v: Self::I, least: Self::I, most: Self::I) -> Self::I =
+            op!(_mm512_min_epi32(_mm512_max_epi32(v, least), most));
+        fn shift_left(self, v: Self::I, by: u32) -> Self::I = op!(_mm512_sll_epi32(v, _mm_cvtsi32_si128(by as i32)));
+        fn add16(self, a: Self::I, b: Self::I) -> Self::I = op!(_mm512_add_epi16(a, b));
+        fn sub16(self, a: Self::I, b: Self::I) -> Self::I = op!(_mm512_sub_epi16(a, b));
+        fn mul_round16(self, a: Self::I, b: Self::I) -> Self::I = op!(_mm512_mulhrs_epi16(a, b));
+        fn shift_right16<const BY: i32>(self, v: Self::I) -> Self::I =
+            op!(_mm512_sra_epi16(v, _mm_cvtsi32_si128(BY)));
+        fn shift_left16<const BY: i32>(self, v: Self::I) -> Self::I = op!(_mm512_sll_epi16(v, _mm_cvtsi32_si128(BY)));
+        fn split8_first(self, a: Self::I, b: Self::I) -> Self::I = op!(_mm512_unpacklo_epi8(a, b));
+        fn split8_second(self, a: Self::I, b: Self::I) -> Self::I = op!(_mm512_unpackhi_epi8(a, b));
+        fn join8(self, first: Self::I, second: Self::I) -> Self::I = op!(_mm512_packus_epi16(first, second));
+        fn dot8(self, weights: Self::I, v: Self::I) -> Self::I = op!(_mm512_maddubs_epi16(weights, v));
+        fn float(self, v: Self::I) -> Self::F = op!(_mm512_cvtepi32_ps(v));
+        fn splat_f(self, value: f32) -> Self::F = op!(_mm512_set1_ps(value));
+        fn add_f(self, a: Self::F, b: Self::F) -> Self::F = op!(_mm512_add_ps(a, b));
+        fn mul_f(self, a: Self::F, b: Self::F) -> Self::F = op!(_mm512_mul_ps(a, b));
+        fn clamp(self, v: Self::F, low: f32, high: f32) -> Self::F =
+            op!(_mm512_min_ps(_mm512_max_ps(v, self.splat_f(low)), self.splat_f(high)));
+        fn load_f32(self, v: &[u8]) -> Self::F = op!(_mm512_loadu_ps(from(v, 64).cast()));
+        fn store_f32(self, out: &mut [u8], v: Self::F) = op!(_mm512_storeu_ps(to(out, 64).cast(), v));
+        fn store_f16(self, out: &mut [u8], v: Self::F) = op!(_mm256_storeu_si256(to(out, 32).cast(), f16_of(v)));
+        fn store_bf16(self, out: &mut [u8], v: Self::F) =
+            op!(_mm256_storeu_si256(to(out, 32).cast(), bf16_of(self, v)));
+        fn stream_f32(self, out: &mut [u8], v: Self::F) = op!(_mm512_stream_ps(aligned::<__m512>(out).cast(), v));
+        fn stream_f16(self, out: &mut [u8], v: Self::F) = op!(_mm256_stream_si256(aligned(out), f16_of(v)));
+        fn stream_bf16(self, out: &mut [u8], v: Self::F) = op!(_mm256_stream_si256(aligned(out), bf16_of(self, v)));
+        fn fence(self) = op!(_mm_sfence());
+        fn store_u8(self, out: &mut [u8], v: Self::F) =
+            op!(_mm_storeu_si128(to(out, 16).cast(), _mm512_cvtepi32_epi8(_mm512_cvttps_epi32(v))));
     }
-    #[inline(always)]
-    fn splat16(self, value: i16) -> Self::I {
-        op!(_mm512_set1_epi16(value))
-    }
-    #[inline(always)]
-    fn load(self, v: &[i32]) -> Self::I {
-        op!(_mm512_loadu_si512(from(v, 16).cast()))
-    }
-    #[inline(always)]
-    fn load16(self, v: &[i16]) -> Self::I {
-        op!(_mm512_loadu_si512(from(v, 32).cast()))
-    }
-    #[inline(always)]
-    fn store(self, out: &mut [i32], v: Self::I) {
-        op!(_mm512_storeu_si512(to(out, 16).cast(), v));
-    }
-    #[inline(always)]
-    fn store16(self, out: &mut [i16], v: Self::I) {
-        op!(_mm512_storeu_si512(to(out, 32).cast(), v));
-    }
-    #[inline(always)]
-    fn load8(self, v: &[u8]) -> Self::I {
-        op!(_mm512_loadu_si512(from(v, 64).cast()))
-    }
-    #[inline(always)]
-    fn store8(self, out: &mut [u8], v: Self::I) {
-        op!(_mm512_storeu_si512(to(out, 64).cast(), v));
-    }
-    #[inline(always)]
-    fn widen(self, v: &[u8]) -> Self::I {
-        op!(_mm512_cvtepu8_epi16(_mm256_loadu_si256(from(v, 32).cast())))
-    }
-    #[inline(always)]
-    fn load_bytes(self, v: &[u8]) -> Self::I {
-        op!(_mm512_cvtepu8_epi32(_mm_loadu_si128(from(v, 16).cast())))
-    }
+
     #[inline(always)]
     fn narrow(self, out: &mut [u8], v: Self::I) {
         let packed = op!(_mm512_cvtusepi16_epi8(_mm512_max_epi16(v, _mm512_setzero_si512())));
         op!(_mm256_storeu_si256(to(out, 32).cast(), packed));
-    }
-    #[inline(always)]
-    fn windows(self, row: &[u8], bases: &[u32]) -> Self::I {
-        op!(_mm512_loadu_si512(from(&row[bases[0] as usize..], 64).cast()))
     }
     #[inline(always)]
     fn pick(self, windows: Self::I, index: &[u8]) -> Self::I {
@@ -107,90 +113,6 @@ impl Simd for Avx512 {
         op!(_mm512_maskz_permutex2var_epi8(0x5555_5555_5555_5555, first, index, second))
     }
     #[inline(always)]
-    fn add(self, a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm512_add_epi32(a, b))
-    }
-    #[inline(always)]
-    fn or(self, a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm512_or_si512(a, b))
-    }
-    #[inline(always)]
-    fn xor(self, a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm512_xor_si512(a, b))
-    }
-    #[inline(always)]
-    fn dot_add(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm512_dpwssd_epi32(sum, a, b))
-    }
-    #[inline(always)]
-    fn shift_right(self, v: Self::I, by: u32) -> Self::I {
-        op!(_mm512_sra_epi32(v, _mm_cvtsi32_si128(by as i32)))
-    }
-    #[inline(always)]
-    fn limit(self, v: Self::I, least: Self::I, most: Self::I) -> Self::I {
-        op!(_mm512_min_epi32(_mm512_max_epi32(v, least), most))
-    }
-    #[inline(always)]
-    fn shift_left(self, v: Self::I, by: u32) -> Self::I {
-        op!(_mm512_sll_epi32(v, _mm_cvtsi32_si128(by as i32)))
-    }
-    #[inline(always)]
-    fn add16(self, a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm512_add_epi16(a, b))
-    }
-    #[inline(always)]
-    fn sub16(self, a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm512_sub_epi16(a, b))
-    }
-    #[inline(always)]
-    fn mul_round16(self, a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm512_mulhrs_epi16(a, b))
-    }
-    #[inline(always)]
-    fn shift_right16<const BY: i32>(self, v: Self::I) -> Self::I {
-        op!(_mm512_sra_epi16(v, _mm_cvtsi32_si128(BY)))
-    }
-    #[inline(always)]
-    fn shift_left16<const BY: i32>(self, v: Self::I) -> Self::I {
-        op!(_mm512_sll_epi16(v, _mm_cvtsi32_si128(BY)))
-    }
-    #[inline(always)]
-    fn split8_first(self, a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm512_unpacklo_epi8(a, b))
-    }
-    #[inline(always)]
-    fn split8_second(self, a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm512_unpackhi_epi8(a, b))
-    }
-    #[inline(always)]
-    fn join8(self, first: Self::I, second: Self::I) -> Self::I {
-        op!(_mm512_packus_epi16(first, second))
-    }
-    #[inline(always)]
-    fn dot8(self, weights: Self::I, v: Self::I) -> Self::I {
-        op!(_mm512_maddubs_epi16(weights, v))
-    }
-    #[inline(always)]
-    fn float(self, v: Self::I) -> Self::F {
-        op!(_mm512_cvtepi32_ps(v))
-    }
-    #[inline(always)]
-    fn splat_f(self, value: f32) -> Self::F {
-        op!(_mm512_set1_ps(value))
-    }
-    #[inline(always)]
-    fn add_f(self, a: Self::F, b: Self::F) -> Self::F {
-        op!(_mm512_add_ps(a, b))
-    }
-    #[inline(always)]
-    fn mul_f(self, a: Self::F, b: Self::F) -> Self::F {
-        op!(_mm512_mul_ps(a, b))
-    }
-    #[inline(always)]
-    fn clamp(self, v: Self::F, low: f32, high: f32) -> Self::F {
-        op!(_mm512_min_ps(_mm512_max_ps(v, self.splat_f(low)), self.splat_f(high)))
-    }
-    #[inline(always)]
     fn interleave(self, rgb: [Self::F; 3]) -> [Self::F; 3] {
         let order = |c: usize| op!(_mm512_loadu_si512(INTERLEAVE[c].as_ptr().cast()));
         let (r, g, b) = op!((
@@ -203,42 +125,6 @@ impl Simd for Avx512 {
             _mm512_mask_mov_ps(_mm512_mask_mov_ps(r, LANES_OF[1][1], g), LANES_OF[2][1], b),
             _mm512_mask_mov_ps(_mm512_mask_mov_ps(r, LANES_OF[1][2], g), LANES_OF[2][2], b),
         ])
-    }
-    #[inline(always)]
-    fn load_f32(self, v: &[u8]) -> Self::F {
-        op!(_mm512_loadu_ps(from(v, 64).cast()))
-    }
-    #[inline(always)]
-    fn store_f32(self, out: &mut [u8], v: Self::F) {
-        op!(_mm512_storeu_ps(to(out, 64).cast(), v));
-    }
-    #[inline(always)]
-    fn store_f16(self, out: &mut [u8], v: Self::F) {
-        op!(_mm256_storeu_si256(to(out, 32).cast(), f16_of(v)));
-    }
-    #[inline(always)]
-    fn store_bf16(self, out: &mut [u8], v: Self::F) {
-        op!(_mm256_storeu_si256(to(out, 32).cast(), bf16_of(self, v)));
-    }
-    #[inline(always)]
-    fn stream_f32(self, out: &mut [u8], v: Self::F) {
-        op!(_mm512_stream_ps(aligned::<__m512>(out).cast(), v));
-    }
-    #[inline(always)]
-    fn stream_f16(self, out: &mut [u8], v: Self::F) {
-        op!(_mm256_stream_si256(aligned(out), f16_of(v)));
-    }
-    #[inline(always)]
-    fn stream_bf16(self, out: &mut [u8], v: Self::F) {
-        op!(_mm256_stream_si256(aligned(out), bf16_of(self, v)));
-    }
-    #[inline(always)]
-    fn fence(self) {
-        op!(_mm_sfence());
-    }
-    #[inline(always)]
-    fn store_u8(self, out: &mut [u8], v: Self::F) {
-        op!(_mm_storeu_si128(to(out, 16).cast(), _mm512_cvtepi32_epi8(_mm512_cvttps_epi32(v))));
     }
     #[inline(always)]
     fn resize_long<const CLAMPED: bool>(
@@ -266,9 +152,3 @@ fn bf16_of(s: Avx512, v: __m512) -> __m256i {
     let rounded = s.shift_right(s.add(bits, s.add(even, s.splat(0x7fff))), 16);
     op!(_mm512_cvtepi32_epi16(rounded))
 }
-
-super::kernels!(
-    Avx512,
-    #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt,\
-                               avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
-);

@@ -40,7 +40,7 @@ pub(in crate::augment) struct LoadLayout {
     pub wide: usize,
 }
 
-pub(super) fn load_layout<S: Simd>(_: S) -> LoadLayout {
+pub(super) fn load_layout<S: Simd>() -> LoadLayout {
     LoadLayout { lanes: S::LANES, windows: S::WINDOWS, window: S::WINDOW, wide: S::WIDE }
 }
 

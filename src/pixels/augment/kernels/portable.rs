@@ -34,34 +34,32 @@ impl Simd for Portable {
     type Wide = [i32; N];
     type F = [f32; N];
 
-    #[inline(always)]
-    fn splat(self, value: i32) -> Self::I {
-        [value; N]
+    super::simd::inlined! {
+        fn splat(self, value: i32) -> Self::I = [value; N];
+        fn splat16(self, value: i16) -> Self::I = join(|_| value);
+        fn load(self, from: &[i32]) -> Self::I = from_fn(|i| from[..N][i]);
+        fn load16(self, from: &[i16]) -> Self::I = join(|i| from[..2 * N][i]);
+        fn store(self, to: &mut [i32], v: Self::I) = to[..N].copy_from_slice(&v);
+        fn store16(self, to: &mut [i16], v: Self::I) = to[..2 * N].copy_from_slice(&halves(v));
+        fn widen(self, from: &[u8]) -> Self::I = join(|i| i16::from(from[..2 * N][i]));
+        fn load_bytes(self, from: &[u8]) -> Self::I = from_fn(|i| i32::from(from[i]));
+        fn add(self, a: Self::I, b: Self::I) -> Self::I = from_fn(|i| a[i].wrapping_add(b[i]));
+        fn or(self, a: Self::I, b: Self::I) -> Self::I = from_fn(|i| a[i] | b[i]);
+        fn xor(self, a: Self::I, b: Self::I) -> Self::I = from_fn(|i| a[i] ^ b[i]);
+        fn shift_right(self, v: Self::I, by: u32) -> Self::I = v.map(|v| v >> by);
+        fn limit(self, v: Self::I, least: Self::I, most: Self::I) -> Self::I =
+            from_fn(|i| v[i].max(least[i]).min(most[i]));
+        fn shift_left(self, v: Self::I, by: u32) -> Self::I = v.map(|v| v << by);
+        fn float(self, v: Self::I) -> Self::F = v.map(|v| v as f32);
+        fn splat_f(self, value: f32) -> Self::F = [value; N];
+        fn add_f(self, a: Self::F, b: Self::F) -> Self::F = from_fn(|i| a[i] + b[i]);
+        fn mul_f(self, a: Self::F, b: Self::F) -> Self::F = from_fn(|i| a[i] * b[i]);
+        fn load_f32(self, from: &[u8]) -> Self::F =
+            from_fn(|i| f32::from_ne_bytes(std::array::from_fn(|b| from[..4 * N][4 * i + b])));
+        fn stream_f32(self, to: &mut [u8], v: Self::F) = self.store_f32(to, v);
+        fn stream_f16(self, to: &mut [u8], v: Self::F) = self.store_f16(to, v);
     }
-    #[inline(always)]
-    fn splat16(self, value: i16) -> Self::I {
-        join(|_| value)
-    }
-    #[inline(always)]
-    fn load(self, from: &[i32]) -> Self::I {
-        from_fn(|i| from[..N][i])
-    }
-    #[inline(always)]
-    fn load16(self, from: &[i16]) -> Self::I {
-        join(|i| from[..2 * N][i])
-    }
-    #[inline(always)]
-    fn store(self, to: &mut [i32], v: Self::I) {
-        to[..N].copy_from_slice(&v);
-    }
-    #[inline(always)]
-    fn store16(self, to: &mut [i16], v: Self::I) {
-        to[..2 * N].copy_from_slice(&halves(v));
-    }
-    #[inline(always)]
-    fn widen(self, from: &[u8]) -> Self::I {
-        join(|i| i16::from(from[..2 * N][i]))
-    }
+
     #[inline(always)]
     fn load8(self, from: &[u8]) -> Self::I {
         let (words, _) = from[..4 * N].as_chunks();
@@ -72,10 +70,6 @@ impl Simd for Portable {
         for (to, v) in to[..4 * N].chunks_exact_mut(4).zip(v) {
             to.copy_from_slice(&v.to_le_bytes());
         }
-    }
-    #[inline(always)]
-    fn load_bytes(self, from: &[u8]) -> Self::I {
-        from_fn(|i| i32::from(from[i]))
     }
     #[inline(always)]
     fn narrow(self, to: &mut [u8], v: Self::I) {
@@ -96,34 +90,10 @@ impl Simd for Portable {
         unreachable!("the portable level has no windows")
     }
     #[inline(always)]
-    fn add(self, a: Self::I, b: Self::I) -> Self::I {
-        from_fn(|i| a[i].wrapping_add(b[i]))
-    }
-    #[inline(always)]
-    fn or(self, a: Self::I, b: Self::I) -> Self::I {
-        from_fn(|i| a[i] | b[i])
-    }
-    #[inline(always)]
-    fn xor(self, a: Self::I, b: Self::I) -> Self::I {
-        from_fn(|i| a[i] ^ b[i])
-    }
-    #[inline(always)]
     fn dot_add(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I {
         let product = |a: i32, b: i32| i32::from(a as i16) * i32::from(b as i16);
         let products = |a: i32, b: i32| product(a, b).wrapping_add(product(a >> 16, b >> 16));
         from_fn(|i| sum[i].wrapping_add(products(a[i], b[i])))
-    }
-    #[inline(always)]
-    fn shift_right(self, v: Self::I, by: u32) -> Self::I {
-        v.map(|v| v >> by)
-    }
-    #[inline(always)]
-    fn limit(self, v: Self::I, least: Self::I, most: Self::I) -> Self::I {
-        from_fn(|i| v[i].max(least[i]).min(most[i]))
-    }
-    #[inline(always)]
-    fn shift_left(self, v: Self::I, by: u32) -> Self::I {
-        v.map(|v| v << by)
     }
     #[inline(always)]
     fn add16(self, a: Self::I, b: Self::I) -> Self::I {
@@ -173,22 +143,6 @@ impl Simd for Portable {
         join(|i| product(2 * i) + product(2 * i + 1))
     }
     #[inline(always)]
-    fn float(self, v: Self::I) -> Self::F {
-        v.map(|v| v as f32)
-    }
-    #[inline(always)]
-    fn splat_f(self, value: f32) -> Self::F {
-        [value; N]
-    }
-    #[inline(always)]
-    fn add_f(self, a: Self::F, b: Self::F) -> Self::F {
-        from_fn(|i| a[i] + b[i])
-    }
-    #[inline(always)]
-    fn mul_f(self, a: Self::F, b: Self::F) -> Self::F {
-        from_fn(|i| a[i] * b[i])
-    }
-    #[inline(always)]
     fn clamp(self, v: Self::F, low: f32, high: f32) -> Self::F {
         // Comparisons instead of `max` choose between +0 and -0 as the vector instructions do.
         v.map(|v| if v > low { v } else { low }).map(|v| if v < high { v } else { high })
@@ -198,22 +152,10 @@ impl Simd for Portable {
         from_fn(|v| from_fn(|i| rgb[(v * N + i) % 3][(v * N + i) / 3]))
     }
     #[inline(always)]
-    fn load_f32(self, from: &[u8]) -> Self::F {
-        from_fn(|i| f32::from_ne_bytes(std::array::from_fn(|b| from[..4 * N][4 * i + b])))
-    }
-    #[inline(always)]
     fn store_f32(self, to: &mut [u8], v: Self::F) {
         for (to, v) in to[..4 * N].chunks_exact_mut(4).zip(v) {
             to.copy_from_slice(&v.to_ne_bytes());
         }
-    }
-    #[inline(always)]
-    fn stream_f32(self, to: &mut [u8], v: Self::F) {
-        self.store_f32(to, v);
-    }
-    #[inline(always)]
-    fn stream_f16(self, to: &mut [u8], v: Self::F) {
-        self.store_f16(to, v);
     }
     #[inline(always)]
     fn stream_bf16(self, to: &mut [u8], v: Self::F) {
@@ -259,5 +201,3 @@ impl Simd for Portable {
         }
     }
 }
-
-super::kernels!(Portable);

@@ -109,3 +109,17 @@ pub(super) trait Simd: Copy {
         out: &mut [i32],
     );
 }
+
+/// Defines methods of [`Simd`] that consist of one expression each.
+macro_rules! inlined {
+    ($(
+        fn $name:ident $(<const $by:ident: i32>)? ($this:ident $(, $argument:ident: $type:ty)*) $(-> $result:ty)? =
+            $value:expr;
+    )+) => {$(
+        #[inline(always)]
+        fn $name $(<const $by: i32>)? ($this $(, $argument: $type)*) $(-> $result)? {
+            $value
+        }
+    )+};
+}
+pub(super) use inlined;

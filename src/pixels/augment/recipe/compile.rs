@@ -21,8 +21,8 @@ pub(super) fn list(
         pixels.add(number, transform).map_err(refused)?;
         geometry.add(transform).map_err(refused)?;
     }
-    let geometry = geometry.finish();
-    let size = geometry.size();
+    let geometry = geometry.geometry;
+    let size = geometry.size;
     for (number, transform) in transforms.iter().enumerate() {
         let place = PixelPlace { is_float: pixels.is_float(number), size };
         transform.pixels().map_or(Ok(()), |it| it.check_place(place)).map_err(|why| (number, why))?;
@@ -34,7 +34,7 @@ pub(super) fn list(
     // list.
     let of = |values: [f32; 3]| values.map(|value| f64::from(value) / white);
     let (mean, std) = (of(mean), of(std));
-    let output = Output { height, width, dtype, format, mean, std, fill: geometry.fill(), fidelity };
+    let output = Output { height, width, dtype, format, mean, std, fill: geometry.fill, fidelity };
     let steps = staged(transforms, |number| pixels.stage(number));
     Ok(RecipeView { id: [0, 0], steps, geometry, output })
 }

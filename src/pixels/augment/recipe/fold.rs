@@ -8,7 +8,7 @@ use crate::augment::{Axis, CanvasAxis, Filter, ImageSize, PaddedCanvas, Padding,
 /// One axis after some steps: the fields of [`Axis`], the current length of the image, and whether it is mirrored.
 /// Steps count pixels in the current image, which may be mirrored; the fields count pixels in the direction of the
 /// source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct FoldedAxis {
     start: u32,
     length: u32,
@@ -26,17 +26,7 @@ struct FoldedAxis {
 
 impl FoldedAxis {
     fn new(length: u32) -> Self {
-        Self {
-            start: 0,
-            length,
-            resized: length,
-            offset: 0,
-            current_length: length,
-            canvas: None,
-            is_resized: false,
-            is_mirrored: false,
-            is_resized_mirrored: false,
-        }
+        Self { length, resized: length, current_length: length, ..Self::default() }
     }
 
     /// Returns whether the image is still a range of the source's pixels along this axis, neither resized nor padded.

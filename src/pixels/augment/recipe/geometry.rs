@@ -12,19 +12,24 @@ use base::rng::RandomStream;
 pub(super) struct Geometry {
     filter: Filter,
     padding: Padding,
-    fill: [u8; 3],
+    /// The grey levels of constant padding: R, G, B.
+    pub(super) fill: [u8; 3],
     /// The name of the transform that chose `padding` and `fill`; empty if no transform did.
     padded_by: &'static str,
-    padding_before_resize: Option<&'static str>,
-    may_pad_before_resize: bool,
-    size: Option<ImageSize>,
+    /// The name of the transform that pads before a resize, so that images are resized with their padding.
+    pub(super) padding_before_resize: Option<&'static str>,
+    /// Whether images may be resized with their padding. This is also true if CenterCrop is before a resize, because it
+    /// pads small images.
+    pub(super) may_pad_before_resize: bool,
+    /// The size of the output if all images have the same size; `None` if each image has its own size.
+    pub(super) size: Option<ImageSize>,
 }
 
 /// Builds a [`Geometry`] from transforms, one after another. Each transform describes its change of the grid by calling
 /// the builder's methods.
 #[derive(Debug, Default)]
 pub(super) struct GeometryBuilder {
-    geometry: Geometry,
+    pub(super) geometry: Geometry,
     current_transform: &'static str,
     grid: Grid,
     /// The name of the transform that gave the grid its state.
@@ -63,11 +68,6 @@ impl GeometryBuilder {
                 Err(format!("makes images of {width}×{height} pixels, but sides must be at most {MAX_SIDE}"))
             }
         }
-    }
-
-    /// Returns the size of the image so far, if all images have the same size.
-    pub(super) fn size(&self) -> Option<ImageSize> {
-        self.geometry.size
     }
 
     /// Resamples the grid to `size`. If `size` is `None`, each image gets its own size.
@@ -141,10 +141,6 @@ impl GeometryBuilder {
     pub(super) fn mirror(&mut self) {
         self.mirrored_by = Some(self.current_transform);
     }
-
-    pub(super) fn finish(self) -> Geometry {
-        self.geometry
-    }
 }
 
 /// The state from which one transform of geometry draws: its random numbers, and the image after the transforms before.
@@ -178,27 +174,6 @@ impl GeometryDraw<'_> {
 }
 
 impl Geometry {
-    /// Returns the size of the output if all images have the same size; `None` if each image has its own size.
-    pub(super) fn size(&self) -> Option<ImageSize> {
-        self.size
-    }
-
-    /// Returns the name of the transform that pads before a resize, so that images are resized with their padding.
-    pub(super) fn padding_before_resize(&self) -> Option<&'static str> {
-        self.padding_before_resize
-    }
-
-    /// Returns whether images may be resized with their padding. This is also true if CenterCrop is before a resize,
-    /// because it pads small images.
-    pub(super) fn may_pad_before_resize(&self) -> bool {
-        self.may_pad_before_resize
-    }
-
-    /// Returns the grey levels of constant padding: R, G, B.
-    pub(super) fn fill(&self) -> [u8; 3] {
-        self.fill
-    }
-
     /// Draws the view of an image of `size`. `steps` are the list's transforms, each with its random numbers;
     /// transforms that do not change geometry are ignored. `boxes` are the boxes of the sample: left, top, right and
     /// bottom in pixels of the image.

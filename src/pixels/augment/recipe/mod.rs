@@ -195,17 +195,15 @@ impl Recipe {
 
     /// Returns the name of a transform that pads images before they are resized; `None` if there is none.
     pub fn padding_before_resize(&self) -> Option<&'static str> {
-        self.views.iter().find_map(|view| view.geometry.padding_before_resize())
+        self.views.iter().find_map(|view| view.geometry.padding_before_resize)
     }
 
     /// Returns whether images may be resized with padding. This includes padding of images that are smaller than a
     /// crop.
     pub fn may_pad_before_resize(&self) -> bool {
-        self.views.iter().any(|view| view.geometry.may_pad_before_resize())
+        self.views.iter().any(|view| view.geometry.may_pad_before_resize)
     }
-}
 
-impl Recipe {
     /// Returns the operations and the erasures that the first view draws in epoch 0 for each of `samples` samples of
     /// `size` (width, height), as a JSON list of pairs of lists.
     ///
@@ -226,7 +224,7 @@ impl Recipe {
 impl RecipeView {
     /// Returns the size of the output if all images have the same size; `None` if each image has its own size.
     pub fn size(&self) -> Option<ImageSize> {
-        self.geometry.size()
+        self.geometry.size
     }
 
     /// Returns the output of all images. It has 0 × 0 pixels if each image has its own [size](RecipeView::size).

@@ -33,21 +33,27 @@ static FORMATS: &[Format] = &[
         is: jpeg::is,
         size: jpeg::size,
         metadata: jpeg::metadata,
-        decode: |decoder, bytes, choose, out| decoder.jpeg(bytes, choose, out),
+        decode: |decoder, bytes, choose, out| {
+            let by = (decoder.level, decoder.damaged);
+            decoder.jpeg.decode(bytes, jpeg::RowPositions::None, by, choose, out)
+        },
     },
     Format {
         name: "JPEG",
         is: jpeg::indexed::is_indexed,
         size: jpeg::indexed::size,
         metadata: jpeg::indexed::metadata,
-        decode: |decoder, bytes, choose, out| decoder.indexed(bytes, choose, out),
+        decode: |decoder, bytes, choose, out| {
+            let by = (decoder.level, decoder.damaged);
+            jpeg::indexed::decode(&mut decoder.jpeg, bytes, by, choose, out)
+        },
     },
     Format {
         name: "JPEG",
         is: jpeg::packed::is_packed,
         size: jpeg::packed::size,
         metadata: |_| Metadata::default(),
-        decode: |decoder, bytes, choose, out| decoder.packed(bytes, None, choose, out),
+        decode: |decoder, bytes, choose, out| jpeg::packed::decode(bytes, None, decoder.level, choose, out),
     },
     Format {
         name: "PNG",
@@ -61,7 +67,7 @@ static FORMATS: &[Format] = &[
         is: webp::is,
         size: webp::size,
         metadata: webp::metadata,
-        decode: |_, bytes, choose, out| webp::decode(bytes, choose, out).map(Decoded::by(Backend::WebP)),
+        decode: |_, bytes, choose, out| webp::decode(bytes, choose, out),
     },
 ];
 

@@ -21,8 +21,7 @@ pub(in crate::decode) fn is(bytes: &[u8]) -> bool {
 pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
     guarded(|| {
         let mut decoder = Decoder::new(Cursor::new(bytes));
-        let info = decoder.read_header_info();
-        let info = info.map_err(|error| DecodeError::Corrupt(format!("PNG: {error}")))?;
+        let info = decoder.read_header_info().map_err(corrupt)?;
         Ok((info.width, info.height))
     })
 }
@@ -33,7 +32,6 @@ pub(super) fn decode(
     choose: ChooseRegion<'_>,
     out: &mut Planes,
 ) -> Result<Decoded, DecodeError> {
-    let corrupt = |error: DecodingError| DecodeError::Corrupt(format!("PNG: {error}"));
     let (size, reduced_to_8_bits) = guarded(|| {
         let mut decoder = decoder(bytes, max_pixels);
         let info = decoder.read_header_info().map_err(corrupt)?;
@@ -44,15 +42,7 @@ pub(super) fn decode(
     let (image, kind) = decode_with_end_added(bytes, |bytes| {
         let mut decoder = decoder(bytes, max_pixels);
         decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
-        let mut reader = decoder.read_info().map_err(corrupt)?;
-        let bytes = reader
-            .output_buffer_size()
-            .ok_or_else(|| DecodeError::Corrupt("PNG: does not fit in memory".into()))?;
-        let mut image = vec![0; bytes];
-        reader.next_frame(&mut image).map_err(corrupt)?;
-        // Read the file to its end, so that a truncated file is detected.
-        reader.finish().map_err(corrupt)?;
-        Ok((image, reader.output_color_type()))
+        read_image(decoder)
     })?;
     match kind {
         (ColorType::Grayscale, BitDepth::Eight) => {
@@ -69,7 +59,7 @@ pub(super) fn decode(
         }
         other => return Err(DecodeError::Unsupported(format!("PNG of {other:?}"))),
     }
-    Ok(Decoded { reduced_to_8_bits, ..Decoded::by(Backend::Png)(region) })
+    Ok(Decoded { reduced_to_8_bits, ..Decoded::by(Backend::Png, region) })
 }
 
 pub(in crate::decode) fn decoder(bytes: &[u8], max_pixels: u64) -> Decoder<Cursor<&[u8]>> {
@@ -80,6 +70,25 @@ pub(in crate::decode) fn decoder(bytes: &[u8], max_pixels: u64) -> Decoder<Curso
     decoder.set_ignore_iccp_chunk(true);
     decoder.set_ignore_text_chunk(true);
     decoder
+}
+
+pub(in crate::decode) fn corrupt(error: DecodingError) -> DecodeError {
+    DecodeError::Corrupt(format!("PNG: {error}"))
+}
+
+/// Decodes the image of a file, and returns the samples and their kind.
+pub(in crate::decode) fn read_image(
+    decoder: Decoder<Cursor<&[u8]>>,
+) -> Result<(Vec<u8>, (ColorType, BitDepth)), DecodeError> {
+    let mut reader = decoder.read_info().map_err(corrupt)?;
+    let bytes = reader
+        .output_buffer_size()
+        .ok_or_else(|| DecodeError::Corrupt("PNG: does not fit in memory".into()))?;
+    let mut image = vec![0; bytes];
+    reader.next_frame(&mut image).map_err(corrupt)?;
+    // Read the file to its end, so that a truncated file is detected.
+    reader.finish().map_err(corrupt)?;
+    Ok((image, reader.output_color_type()))
 }
 
 /// Decodes a PNG. If decoding fails and the file has image data but no end chunk, decodes the file again with the

@@ -9,10 +9,10 @@ use std::ops::Range;
 
 use image_webp::{DecodingError, WebPDecoder};
 
-use super::ChooseRegion;
+use super::{Backend, ChooseRegion};
 use crate::decode::exif::Metadata;
 use crate::decode::guarded::guarded;
-use crate::decode::{ColorModel, Planes, Region};
+use crate::decode::{ColorModel, Decoded, Planes};
 use base::error::DecodeError;
 
 /// The size in bytes of a chunk's header: its name and the length of its content.
@@ -36,7 +36,7 @@ pub(super) fn decode(
     bytes: &[u8],
     choose: ChooseRegion<'_>,
     out: &mut Planes,
-) -> Result<Region, DecodeError> {
+) -> Result<Decoded, DecodeError> {
     let picture = Picture::find(bytes)?;
     let region = choose(picture.canvas.0, picture.canvas.1)?;
     let (pixels, has_alpha) = guarded(|| picture.pixels())?;
@@ -48,7 +48,7 @@ pub(super) fn decode(
         let canvas = picture.on_canvas::<3>(pixels);
         out.take(&canvas, size, region, ColorModel::Rgb, |&rgb: &[u8; 3]| rgb);
     }
-    Ok(region)
+    Ok(Decoded::by(Backend::WebP, region))
 }
 
 pub(super) fn metadata(bytes: &[u8]) -> Metadata<'_> {

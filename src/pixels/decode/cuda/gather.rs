@@ -44,11 +44,6 @@ impl GatherTable {
         needed.div_ceil(CHUNK_BYTES as usize).saturating_add(1) * size_of::<CopyChunkEntry>()
     }
 
-    /// The size in bytes of the device memory for the copied bytes of an image. `needed` is the number of these bytes.
-    pub(super) const fn gather_bytes(needed: u64) -> u64 {
-        needed + 2 * QUAD_BYTES
-    }
-
     pub(super) fn clear(&mut self) {
         self.chunks.clear();
     }
@@ -78,6 +73,7 @@ impl GatherTable {
 
 #[cfg(test)]
 mod tests {
+    use super::super::LaunchTables;
     use super::*;
 
     /// The chunks of an image cover each of its bytes exactly once. They consist of whole quads (16 bytes), and the
@@ -95,7 +91,7 @@ mod tests {
                 next += QUAD_BYTES * u64::from(chunk.quads);
             }
             assert!((from + length..from + length + QUAD_BYTES).contains(&next), "{from} {length}");
-            assert!(next - from / QUAD_BYTES * QUAD_BYTES <= GatherTable::gather_bytes(length));
+            assert!(next - from / QUAD_BYTES * QUAD_BYTES <= LaunchTables::gather_bytes(length));
             assert!(table.part().len() <= GatherTable::image_bytes(length as usize));
         }
     }

@@ -22,7 +22,7 @@ pub(super) const MAX_DC_SIZE: u8 = 11;
 
 /// A code in the format of a DHT segment: the number of codes of each length 1..=16, and the symbols in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Spec {
+pub(in crate::decode) struct Spec {
     counts: [u8; 16],
     symbols: Vec<u8>,
 }
@@ -45,8 +45,9 @@ impl Spec {
         Some(Self { counts, symbols: symbols.to_vec() })
     }
 
-    pub(super) fn into_parts(self) -> ([u8; 16], Vec<u8>) {
-        (self.counts, self.symbols)
+    /// The contents of the DHT segment: the number of codes of each length, and the symbols.
+    pub(in crate::decode) fn parts(&self) -> [&[u8]; 2] {
+        [&self.counts, &self.symbols]
     }
 
     /// Returns this code if it is valid for DC differences.

@@ -41,10 +41,9 @@ use base::error::DecodeError;
 use base::simd::Level;
 
 /// The luma codes of ITU T.81, annex K.3, which encoders use by default: the code of DC differences and the code of AC
-/// coefficients. Each has the format of a DHT segment: the number of codes of each length, and the symbols.
-pub(super) fn annex_k_luma_codes() -> [([u8; 16], Vec<u8>); 2] {
-    let (dc, ac) = huffman::standard::tables(false);
-    [dc, ac].map(huffman::Spec::into_parts)
+/// coefficients.
+pub(super) fn annex_k_luma_codes() -> [huffman::Spec; 2] {
+    huffman::standard::tables(false).into()
 }
 
 pub(super) fn is(bytes: &[u8]) -> bool {
@@ -141,12 +140,12 @@ impl Jpeg {
             RowPositions::None => {}
             RowPositions::Index(index) => {
                 if indexed::decode_from(index, self, file, &layout, level, out).is_some() {
-                    return Ok(Decoded::by(Backend::Indexed)(region));
+                    return Ok(Decoded::by(Backend::Indexed, region));
                 }
             }
             RowPositions::Found(rows) => {
                 if rows::decode_from(rows, self, file, &layout, level, out).is_some() {
-                    return Ok(Decoded { used_row_starts: true, ..Decoded::by(Backend::Region)(region) });
+                    return Ok(Decoded { used_row_starts: true, ..Decoded::by(Backend::Region, region) });
                 }
             }
         }
@@ -175,7 +174,7 @@ impl Jpeg {
             pixels::assemble(&components[..layout.parts.len()], header.color_space, region, out);
         }
         self.components = components;
-        Ok(Decoded { concealed, ..Decoded::by(Backend::Region)(region) })
+        Ok(Decoded { concealed, ..Decoded::by(Backend::Region, region) })
     }
 
     fn decode_region(

@@ -61,14 +61,7 @@ impl Batched {
             NvJpegBackend::Hardware => Backend::NVJPEG_BACKEND_HARDWARE,
             _ => Backend::NVJPEG_BACKEND_GPU_HYBRID,
         };
-        let flags = nvjpeg_sys::sys::NVJPEG_FLAGS_BITSTREAM_STRICT;
-        let handle = Handle::new(
-            library.raw(),
-            its_backend,
-            memory.device_allocator(),
-            memory.host_allocator(),
-            flags,
-        )?;
+        let handle = memory.handle(library, its_backend)?;
         let parsed = BitStream::new(&handle)?;
         let mut callers = Vec::with_capacity(FORMATS.len());
         for (color, format) in FORMATS {

@@ -29,7 +29,7 @@ pub struct NvJpegDecoder {
     device: GpuDevice,
     library: Library,
     batch: usize,
-    backends: Option<Backends>,
+    backends: Backends,
     memory: WorkingMemory,
 }
 
@@ -76,7 +76,7 @@ impl NvJpegDecoder {
     /// [`Error::Gpu`] if the GPU fails.
     pub fn new(library: &Library, device: &GpuDevice, batch: usize) -> Result<Self> {
         let memory = WorkingMemory::new(device)?;
-        let backends = Some(Backends::default());
+        let backends = Backends::default();
         Ok(Self { device: device.clone(), library: library.clone(), batch, backends, memory })
     }
 
@@ -86,11 +86,10 @@ impl NvJpegDecoder {
     /// # Errors
     /// [`Error::Internal`] if work is still in flight; [`Error::Gpu`] if the GPU fails.
     pub fn recycle(&mut self) -> Result<()> {
-        let Some(backends) = &mut self.backends else { return Ok(()) };
-        if !backends.is_idle()? {
+        if !self.backends.is_idle()? {
             return Err(Error::Internal("a decoder was returned while it had work in flight".into()));
         }
-        backends.streams.clear();
+        self.backends.streams.clear();
         self.memory.recycle();
         Ok(())
     }
@@ -137,7 +136,7 @@ impl NvJpegDecoder {
             Err(error) => return Err(error),
         }
         let _bound = self.device.bind()?;
-        let backends = self.backends.as_mut().ok_or_else(dropped)?;
+        let backends = &mut self.backends;
         if backends.is_idle()? {
             self.memory.recycle();
         }
@@ -163,7 +162,7 @@ impl NvJpegDecoder {
     pub fn make(&mut self, backend: NvJpegBackend) -> Result<()> {
         let _bound = self.device.bind()?;
         let (library, device, memory) = (&self.library, &self.device, &self.memory);
-        let backends = self.backends.as_mut().ok_or_else(dropped)?;
+        let backends = &mut self.backends;
         match backend {
             NvJpegBackend::Cuda => {
                 fill(&mut backends.cuda, backend, || PerImageDecoder::new(library, device, memory))
@@ -175,10 +174,9 @@ impl NvJpegDecoder {
     }
 
     pub(super) fn lacks_backend(&mut self, backend: NvJpegBackend) -> bool {
-        let Some(backends) = &mut self.backends else { return false };
         match backend {
-            NvJpegBackend::Cuda => matches!(backends.cuda, Some(Err(_))),
-            _ => matches!(backends.batched(backend), Some(Err(_))),
+            NvJpegBackend::Cuda => matches!(self.backends.cuda, Some(Err(_))),
+            _ => matches!(self.backends.batched(backend), Some(Err(_))),
         }
     }
 
@@ -193,9 +191,9 @@ impl NvJpegDecoder {
             Err(error) => return Err(error),
         }
         let _bound = self.device.bind()?;
-        match self.backends.as_ref().map(|backends| &backends.hardware) {
-            Some(Some(Ok(hardware))) => Ok(hardware.engines().map_err(|error| error.to_string())),
-            _ => Err(dropped()),
+        match &self.backends.hardware {
+            Some(Ok(hardware)) => Ok(hardware.engines().map_err(|error| error.to_string())),
+            _ => Err(Error::Internal("the hardware backend was not made".into())),
         }
     }
 
@@ -209,9 +207,8 @@ impl Drop for NvJpegDecoder {
     fn drop(&mut self) {
         // nvJPEG's handles need the context, and their work must be done.
         let bound = self.device.bind();
-        let backends = self.backends.take();
-        let done =
-            backends.iter().flat_map(|backends| &backends.streams).all(|stream| stream.synchronize().is_ok());
+        let backends = std::mem::take(&mut self.backends);
+        let done = backends.streams.iter().all(|stream| stream.synchronize().is_ok());
         if bound.is_err() || !done {
             // The GPU is lost and might still use any of this memory.
             std::mem::forget((backends, self.memory.clone()));
@@ -265,10 +262,6 @@ fn is_final(error: nvjpeg_sys::Error) -> bool {
             | Status::NVJPEG_STATUS_JPEG_NOT_SUPPORTED
             | Status::NVJPEG_STATUS_IMPLEMENTATION_NOT_SUPPORTED
     )
-}
-
-fn dropped() -> Error {
-    Error::Internal("the decoder was dropped".into())
 }
 
 fn explain(backend: NvJpegBackend, error: nvjpeg_sys::Error) -> String {

@@ -6,8 +6,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use nvjpeg_sys::safe::Allocator;
+use nvjpeg_sys::safe::{Allocator, Backend, Handle};
 
+use super::Library;
 use crate::gpu::{DeviceBuffer, GpuDevice, MemoryPool, PinnedBuffer, Stream};
 use base::error::Result;
 
@@ -97,12 +98,11 @@ impl WorkingMemory {
         lock(&self.0.device_blocks).made + lock(&self.0.host_blocks).made
     }
 
-    pub(super) fn device_allocator(&self) -> Box<dyn Allocator> {
-        Box::new(DeviceBlockAllocator(self.clone()))
-    }
-
-    pub(super) fn host_allocator(&self) -> Box<dyn Allocator> {
-        Box::new(HostBlockAllocator(self.clone()))
+    /// Makes an instance of nvJPEG for a backend, which takes its memory from here.
+    pub(super) fn handle(&self, library: &Library, backend: Backend) -> nvjpeg_sys::Result<Handle> {
+        let flags = nvjpeg_sys::sys::NVJPEG_FLAGS_BITSTREAM_STRICT;
+        let (device, host) = (DeviceBlockAllocator(self.clone()), HostBlockAllocator(self.clone()));
+        Handle::new(library.raw(), backend, Box::new(device), Box::new(host), flags)
     }
 }
 

@@ -12,8 +12,7 @@ mod phased;
 mod specimen;
 mod trial;
 
-pub use decoder::ImageOutcome;
-pub use decoder::{CallOutcomes, NvJpegDecoder};
+pub use decoder::{CallOutcomes, ImageOutcome, NvJpegDecoder};
 pub use library::Library;
 
 use super::{ColorModel, JpegHeader, PlanesLayout, Process, Region};

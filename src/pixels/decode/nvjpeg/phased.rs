@@ -2,7 +2,7 @@
 //! kernels also decode the codes.
 
 use nvjpeg_sys::safe::{
-    Backend, BitStream, Decoder, DeviceBuffer, Handle, OutputFormat, Params, PinnedBuffer, State,
+    Backend, BitStream, Decoder, DeviceBuffer, OutputFormat, Params, PinnedBuffer, State,
 };
 
 use super::batched::target;
@@ -40,10 +40,7 @@ impl PerImageDecoder {
         device: &GpuDevice,
         memory: &WorkingMemory,
     ) -> Result<Self, CreateError> {
-        let flags = nvjpeg_sys::sys::NVJPEG_FLAGS_BITSTREAM_STRICT;
-        let backend = Backend::NVJPEG_BACKEND_DEFAULT;
-        let handle =
-            Handle::new(library.raw(), backend, memory.device_allocator(), memory.host_allocator(), flags)?;
+        let handle = memory.handle(library, Backend::NVJPEG_BACKEND_DEFAULT)?;
         let by_cpu = Decoder::new(&handle, Backend::NVJPEG_BACKEND_HYBRID)?;
         let by_gpu = Decoder::new(&handle, Backend::NVJPEG_BACKEND_GPU_HYBRID)?;
         let image_state = || {

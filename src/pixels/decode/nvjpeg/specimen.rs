@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use super::Subsampling;
 use crate::decode::PlanesLayout;
 use crate::decode::jpeg::annex_k_luma_codes;
+use crate::decode::jpeg::packed::{ScanBits, SymbolCodes, size_of_value, value_bits};
 
 /// The largest accepted deviation of a sample in grey levels. It allows for a decoder's rounding.
 const TOLERANCE: f64 = 1.5;
@@ -87,17 +88,14 @@ pub(super) fn file(sampling: Subsampling, (width, height): (u32, u32)) -> Vec<u8
     scan.extend([0, 63, 0]);
     segment(0xC0, &frame);
     let codes = annex_k_luma_codes();
-    for (class, (lengths, symbols)) in [0x00, 0x10].into_iter().zip(&codes) {
-        segment(0xC4, &[&[class][..], lengths, symbols].concat());
+    for (class, code) in [0x00, 0x10].into_iter().zip(&codes) {
+        let [counts, symbols] = code.parts();
+        segment(0xC4, &[&[class][..], counts, symbols].concat());
     }
     segment(0xDA, &scan);
-    let mut bits = BitWriter {
-        dc: Code::new(&codes[0]),
-        ac: Code::new(&codes[1]),
-        bytes: Vec::new(),
-        pending: 0,
-        count: 0,
-    };
+    let [dc, ac] = codes.each_ref().map(SymbolCodes::new);
+    let mut scratch = Vec::new();
+    let mut writer = BlockWriter { dc, ac, bits: ScanBits::new(&mut file, &mut scratch, false) };
     let mut last = [128; 3];
     let mcus = (width.div_ceil(8 * h), height.div_ceil(8 * v));
     for (mcu_row, mcu_column) in (0..mcus.1).flat_map(|y| (0..mcus.0).map(move |x| (y, x))) {
@@ -105,91 +103,43 @@ pub(super) fn file(sampling: Subsampling, (width, height): (u32, u32)) -> Vec<u8
             let (h, v) = if component == 0 { (h, v) } else { (1, 1) };
             for (y, x) in (0..v).flat_map(|y| (0..h).map(move |x| (y, x))) {
                 let block = SpecimenBlock::at(component, mcu_column * h + x, mcu_row * v + y);
-                bits.block(&block, std::mem::replace(last, block.level));
+                writer.block(&block, std::mem::replace(last, block.level));
             }
         }
     }
-    file.extend(bits.end());
+    writer.bits.finish();
     file.extend([0xFF, 0xD9]);
     file
 }
 
-struct Code([(u32, u32); 256]);
-
-impl Code {
-    /// Builds the codes as specified in ITU T.81, C.2.
-    fn new((lengths, symbols): &([u8; 16], Vec<u8>)) -> Self {
-        let (mut codes, mut next, mut symbols) = ([(0, 0); 256], 0, symbols.iter());
-        for (length, &count) in (1..).zip(lengths) {
-            for &symbol in symbols.by_ref().take(count.into()) {
-                codes[usize::from(symbol)] = (next, length);
-                next += 1;
-            }
-            next <<= 1;
-        }
-        Self(codes)
-    }
+struct BlockWriter<'a> {
+    dc: SymbolCodes,
+    ac: SymbolCodes,
+    bits: ScanBits<'a>,
 }
 
-struct BitWriter {
-    dc: Code,
-    ac: Code,
-    bytes: Vec<u8>,
-    pending: u64,
-    count: u32,
-}
-
-impl BitWriter {
+impl BlockWriter<'_> {
     /// Writes a block that follows a block of the level `last` (ITU T.81, F.1.2).
     fn block(&mut self, block: &SpecimenBlock, last: i32) {
-        let difference = block.level - last;
-        let (code, length) = self.dc.0[size(difference) as usize];
-        self.put(code, length);
-        self.value(difference);
+        let mut put = |codes: &SymbolCodes, zeros: u32, value: i32| {
+            let size = size_of_value(value);
+            let symbol = (zeros << 4 | size) as usize;
+            let (bits, count) = codes.with_bits(symbol, value_bits(value, size), size, &mut false);
+            self.bits.put(bits, count);
+        };
+        put(&self.dc, 0, block.level - last);
         let mut zeros = 0;
         for value in [block.wave, 0, 0, block.bump] {
             if value == 0 {
                 zeros += 1;
                 continue;
             }
-            let (code, length) = self.ac.0[(zeros << 4 | size(value)) as usize];
-            self.put(code, length);
-            self.value(value);
+            put(&self.ac, zeros, value);
             zeros = 0;
         }
-        let (end, length) = self.ac.0[0];
-        self.put(end, length);
+        // The end of the block.
+        put(&self.ac, 0, 0);
     }
-
-    fn value(&mut self, value: i32) {
-        let code = if value < 0 { value - 1 } else { value };
-        self.put(code as u32 & ((1 << size(value)) - 1), size(value));
-    }
-
-    fn put(&mut self, value: u32, count: u32) {
-        self.pending = self.pending << count | u64::from(value);
-        self.count += count;
-        while self.count >= 8 {
-            self.count -= 8;
-            let byte = (self.pending >> self.count) as u8;
-            self.bytes.push(byte);
-            if byte == 0xFF {
-                self.bytes.push(0);
-            }
-        }
-    }
-
-    fn end(mut self) -> Vec<u8> {
-        if self.count > 0 {
-            let missing = 8 - self.count;
-            self.put((1 << missing) - 1, missing);
-        }
-        self.bytes
-    }
-}
-
-fn size(value: i32) -> u32 {
-    32 - value.unsigned_abs().leading_zeros()
 }
 
 #[cfg(test)]

@@ -202,7 +202,7 @@ fn read_scan(
                 }
                 left -= 1;
             }
-            if source.exhausted() {
+            if source.exhausted {
                 continue;
             }
             for (index, scan) in header.scan.iter().enumerate() {

@@ -34,8 +34,9 @@ pub(super) struct ScanSource<'a> {
     /// The next bits, in the lowest `left` bits.
     window: u64,
     left: u32,
-    /// Whether the data of this restart interval ended early, so that zeros replace its missing bits.
-    exhausted: bool,
+    /// Whether the data of this restart interval ended early, so that zeros replace its missing bits. libjpeg then
+    /// leaves its blocks unchanged.
+    pub(super) exhausted: bool,
 }
 
 /// libjpeg loads bytes until it has this many bits. The number matters at the end of the file: if a load runs past it,
@@ -57,7 +58,11 @@ impl<'a> ScanSource<'a> {
         Ok(byte)
     }
 
+    /// Takes the marker that ended the data, or finds the next marker.
     fn next_marker(&mut self) -> Result<u8, Stop> {
+        if let Some(marker) = self.marker.take() {
+            return Ok(marker);
+        }
         loop {
             while self.byte()? != 0xFF {}
             let code = self.after_ff()?;
@@ -107,10 +112,7 @@ impl<'a> ScanSource<'a> {
     /// Reads the headers of the next scan into `header`. Returns `false` if the image has no further scan.
     pub(super) fn next_scan(&mut self, header: &mut ScanHeader) -> Result<bool, Stop> {
         loop {
-            let marker = match self.marker.take() {
-                Some(marker) => marker,
-                None => self.next_marker()?,
-            };
+            let marker = self.next_marker()?;
             let at = self.at - 2;
             match marker {
                 0xC4 | 0xDB | 0xDD => header.tables.read(marker, at, self.payload(marker, at)?)?,
@@ -143,10 +145,7 @@ impl<'a> ScanSource<'a> {
     /// `jpeg_resync_to_restart`: skips an earlier restart marker, and keeps a later one until it is expected.
     pub(super) fn restart(&mut self) -> Result<(), Stop> {
         self.left = 0;
-        let mut found = match self.marker.take() {
-            Some(marker) => marker,
-            None => self.next_marker()?,
-        };
+        let mut found = self.next_marker()?;
         let expected = self.restart;
         if found != 0xD0 + expected {
             self.marker = loop {
@@ -169,11 +168,6 @@ impl<'a> ScanSource<'a> {
             self.exhausted = false;
         }
         Ok(())
-    }
-
-    /// Whether the restart interval has no more data; libjpeg then leaves its blocks unchanged.
-    pub(super) fn exhausted(&self) -> bool {
-        self.exhausted
     }
 
     /// Loads at least `needed` bits. After the end of the scan's data, zeros are loaded.

@@ -2,7 +2,7 @@
 
 /// The entropy-coded data of a scan during writing. Bits are collected in unstuffed bytes. These bytes are stuffed when
 /// a restart interval ends.
-pub(super) struct ScanBits<'a> {
+pub(in crate::decode) struct ScanBits<'a> {
     out: &'a mut Vec<u8>,
     /// The bytes of the current restart interval, before stuffing, and space for more bytes.
     plain: &'a mut Vec<u8>,
@@ -43,7 +43,11 @@ impl BitCursor {
 const MIN_SPACE: usize = 1 << 11;
 
 impl<'a> ScanBits<'a> {
-    pub(super) fn new(out: &'a mut Vec<u8>, plain: &'a mut Vec<u8>, padded_with_zeros: bool) -> Self {
+    pub(in crate::decode) fn new(
+        out: &'a mut Vec<u8>,
+        plain: &'a mut Vec<u8>,
+        padded_with_zeros: bool,
+    ) -> Self {
         Self { out, plain, cursor: BitCursor::default(), padded_with_zeros, marker: 0 }
     }
 
@@ -68,14 +72,14 @@ impl<'a> ScanBits<'a> {
         self.plain.resize(2 * self.plain.len() + (1 << 16), 0);
     }
 
-    pub(super) fn put(&mut self, bits: u32, count: u32) {
+    pub(in crate::decode) fn put(&mut self, bits: u32, count: u32) {
         let (mut cursor, space) = self.open_block();
         cursor.put(space, bits.into(), count);
         self.close_block(cursor);
     }
 
     /// Pads the last byte with bits, and appends all bytes to `out` with byte stuffing.
-    pub(super) fn finish(&mut self) {
+    pub(in crate::decode) fn finish(&mut self) {
         let missing = self.cursor.filled.wrapping_neg() % 8;
         let padding = if self.padded_with_zeros { 0 } else { (1 << missing) - 1 };
         self.put(padding, missing);

@@ -6,23 +6,9 @@ use crate::augment::ops::{Affine, PixelOp, WarpSampling};
 use crate::augment::{Filter, ImageSize};
 use base::rng::RandomStream;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PolicyOp {
-    Identity,
-    ShearX,
-    ShearY,
-    TranslateX,
-    TranslateY,
-    Rotate,
-    Brightness,
-    Color,
-    Contrast,
-    Sharpness,
-    Posterize,
-    Solarize,
-    AutoContrast,
-    Equalize,
-    Invert,
+super::operations! {
+    pub(super) PolicyOp: Identity, ShearX, ShearY, TranslateX, TranslateY, Rotate, Brightness, Color, Contrast,
+        Sharpness, Posterize, Solarize, AutoContrast, Equalize, Invert
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]

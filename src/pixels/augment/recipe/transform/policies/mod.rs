@@ -6,6 +6,21 @@ mod magnitudes;
 mod rand_augment;
 mod timm;
 
+/// Defines a type of operations, and a list of them all in the given order. A random number is an index of the list.
+macro_rules! operations {
+    ($visibility:vis $type:ident: $($name:ident),+) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        $visibility enum $type {
+            $($name),+
+        }
+
+        impl $type {
+            $visibility const ALL: &'static [Self] = &[$(Self::$name),+];
+        }
+    };
+}
+use operations;
+
 pub(super) use augmix::AugMix;
 pub(super) use auto_augment::AutoAugment;
 pub(super) use rand_augment::{RandAugment, TrivialAugmentWide};

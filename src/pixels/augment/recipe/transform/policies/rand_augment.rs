@@ -45,23 +45,8 @@ transform! {
 /// The largest allowed `num_ops` and `num_magnitude_bins`.
 const MAX_BINS: u32 = 1000;
 
-/// The operations of both policies, in torchvision's order: a random index selects one.
-const OPS: [PolicyOp; 14] = [
-    PolicyOp::Identity,
-    PolicyOp::ShearX,
-    PolicyOp::ShearY,
-    PolicyOp::TranslateX,
-    PolicyOp::TranslateY,
-    PolicyOp::Rotate,
-    PolicyOp::Brightness,
-    PolicyOp::Color,
-    PolicyOp::Contrast,
-    PolicyOp::Sharpness,
-    PolicyOp::Posterize,
-    PolicyOp::Solarize,
-    PolicyOp::AutoContrast,
-    PolicyOp::Equalize,
-];
+/// All operations but the last one, `Invert`.
+const OPS: &[PolicyOp] = PolicyOp::ALL.split_at(14).0;
 
 /// The largest magnitudes of RandAugment and AutoAugment.
 pub(super) const MAGNITUDES: MagnitudeTable = MagnitudeTable {

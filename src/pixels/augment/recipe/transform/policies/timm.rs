@@ -64,42 +64,10 @@ const TRANSLATE: f64 = 0.45;
 
 const MAX_OPS: u32 = 1000;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TimmOp {
-    AutoContrast,
-    Equalize,
-    Invert,
-    Rotate,
-    Posterize,
-    Solarize,
-    SolarizeAdd,
-    Color,
-    Contrast,
-    Brightness,
-    Sharpness,
-    ShearX,
-    ShearY,
-    TranslateXRel,
-    TranslateYRel,
+super::operations! {
+    TimmOp: AutoContrast, Equalize, Invert, Rotate, Posterize, Solarize, SolarizeAdd, Color, Contrast, Brightness,
+        Sharpness, ShearX, ShearY, TranslateXRel, TranslateYRel
 }
-
-const OPS: [TimmOp; 15] = [
-    TimmOp::AutoContrast,
-    TimmOp::Equalize,
-    TimmOp::Invert,
-    TimmOp::Rotate,
-    TimmOp::Posterize,
-    TimmOp::Solarize,
-    TimmOp::SolarizeAdd,
-    TimmOp::Color,
-    TimmOp::Contrast,
-    TimmOp::Brightness,
-    TimmOp::Sharpness,
-    TimmOp::ShearX,
-    TimmOp::ShearY,
-    TimmOp::TranslateXRel,
-    TimmOp::TranslateYRel,
-];
 
 impl PixelTransform for TimmRandAugment {
     fn check(&self) -> Result<(), BadParameter> {
@@ -120,7 +88,7 @@ impl PixelTransform for TimmRandAugment {
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
         for _ in 0..self.num_ops {
-            let op = OPS[draw.stream.below(OPS.len() as u64) as usize];
+            let op = TimmOp::ALL[draw.stream.below(TimmOp::ALL.len() as u64) as usize];
             if draw.with_probability(self.p) {
                 let op = self.op(op, draw.size(), &mut draw.stream);
                 draw.push(op);
