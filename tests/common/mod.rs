@@ -7,6 +7,7 @@ pub mod scene;
 pub mod secrets;
 mod seeds;
 pub mod tables;
+mod tars;
 mod waits;
 
 pub use child::{Killable, await_no_threads, await_steps, child, report_step, threads};
@@ -26,6 +27,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
+pub use tars::{labelled, tar, tar_of, tar_of_samples};
 use tempfile::TempDir;
 pub use waits::{Ending, tick, wait_for, wait_until};
 
@@ -96,17 +98,8 @@ impl Dataset {
         let paths: Vec<_> =
             (0..samples).map(|i| directory.path().join(format!("data/shard-{:03}.tar", i / each))).collect();
         for (number, path) in (0..).zip((0..samples).step_by(each).map(|first| &paths[first])) {
-            let mut archive = tar::Builder::new(std::fs::File::create(path).unwrap());
-            for i in number * each..samples.min((number + 1) * each) {
-                let class = format!("{}", i % 3).into_bytes();
-                for (suffix, bytes) in [("cls", class), ("jpg", jpeg(i as u64))] {
-                    let mut header = tar::Header::new_gnu();
-                    header.set_size(bytes.len() as u64);
-                    header.set_mode(0o644);
-                    archive.append_data(&mut header, format!("{i:05}.{suffix}"), &bytes[..]).unwrap();
-                }
-            }
-            archive.finish().unwrap();
+            let numbers = number * each..samples.min((number + 1) * each);
+            std::fs::write(path, tar_of_samples(numbers.map(labelled))).unwrap();
         }
         let dataset = Self { directory, paths };
         dataset.index();

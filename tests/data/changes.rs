@@ -2,24 +2,13 @@
 //! noticed and named.
 
 use crate::common::scene::{Scene, bytes_of, summary, tfrecord};
-use crate::common::{child, tick};
+use crate::common::{child, tar, tick};
 use foreload::Error;
 use foreload::testing::dataset::{Changed, Contents, DatasetIndex, FileId, IndexOptions, IndexOrigin, Stamp};
 use std::fs::{self, File, FileTimes};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-
-fn tar(members: &[(&str, &[u8])]) -> Vec<u8> {
-    let mut tar = tar::Builder::new(Vec::new());
-    for (name, data) in members {
-        let mut header = tar::Header::new_ustar();
-        header.set_size(data.len() as u64);
-        header.set_mode(0o644);
-        tar.append_data(&mut header, name, *data).unwrap();
-    }
-    tar.into_inner().unwrap()
-}
 
 fn loose() -> Scene {
     let scene = Scene::new();

@@ -1,8 +1,8 @@
 //! The index file may be damaged before a run, and changed in any way during a run; and it works without a home
 //! directory.
 
-use crate::common::child;
 use crate::common::scene::{Scene, summary};
+use crate::common::{child, tar_of_samples};
 use foreload::testing::dataset::{DatasetIndex, IndexOptions, IndexOrigin};
 use std::fs::{self, DirBuilder, File, FileTimes};
 use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt, symlink};
@@ -99,15 +99,9 @@ fn damage_anywhere_is_noticed_when_it_is_loaded() {
 #[test]
 fn damage_that_shows_when_a_shard_has_moved_makes_a_new_index() {
     let scene = Scene::new();
-    let mut archive = tar::Builder::new(Vec::new());
-    for number in 0..40 {
-        for (suffix, bytes) in [("jpg", &b"image"[..]), ("txt", b"text")] {
-            let mut header = tar::Header::new_gnu();
-            header.set_size(bytes.len() as u64);
-            archive.append_data(&mut header, format!("{number:03}.{suffix}"), bytes).unwrap();
-        }
-    }
-    let shard = scene.write("0.tar", &archive.into_inner().unwrap());
+    let members = || [("jpg", b"image".to_vec()), ("txt", b"text".to_vec())];
+    let samples = (0..40).map(|number| (format!("{number:03}"), members()));
+    let shard = scene.write("0.tar", &tar_of_samples(samples));
     let path = summary(&scene.open().unwrap()).index_path;
     let end = fs::metadata(&path).unwrap().len();
     File::options().write(true).open(&path).unwrap().write_all_at(b"damage", end - 6).unwrap();

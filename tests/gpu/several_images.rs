@@ -1,6 +1,6 @@
 //! Samples with several images on a GPU: a lane decodes all images of a sample together, and they fail together.
 
-use crate::common::{jpeg, png};
+use crate::common::{jpeg, png, tar_of};
 use crate::pipeline::{mean_difference, on_cpu, options};
 use crate::stand_in;
 use crate::views::{Tensors, epoch};
@@ -36,30 +36,23 @@ impl Shard {
     pub fn with_left(samples: usize, spoiled: &[usize], apart: bool, left: impl Fn(u64) -> Vec<u8>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("data")).unwrap();
-        let shard = std::fs::File::create(directory.path().join("data/0.tar")).unwrap();
-        let mut archive = tar::Builder::new(shard);
-        let mut add = |name: String, bytes: &[u8]| {
-            let mut header = tar::Header::new_gnu();
-            header.set_size(bytes.len() as u64);
-            header.set_mode(0o644);
-            archive.append_data(&mut header, name, bytes).unwrap();
-        };
         let right = |sample: usize| match spoiled.contains(&sample) {
             true => b"<!DOCTYPE html> not found".to_vec(),
             false => jpeg(1000 + sample as u64),
         };
+        let mut members = Vec::new();
         for sample in 0..samples {
-            add(format!("{sample:04}.left.jpg"), &left(sample as u64));
-            add(format!("{sample:04}.map.png"), &png(sample as u8));
+            members.push((format!("{sample:04}.left.jpg"), left(sample as u64)));
+            members.push((format!("{sample:04}.map.png"), png(sample as u8)));
             if !apart {
-                add(format!("{sample:04}.right.jpg"), &right(sample));
+                members.push((format!("{sample:04}.right.jpg"), right(sample)));
             }
         }
         if apart {
-            add("0000.filler".into(), &[0; 200_000]);
-            (0..samples).for_each(|sample| add(format!("{sample:04}.right.jpg"), &right(sample)));
+            members.push(("0000.filler".into(), vec![0; 200_000]));
+            members.extend((0..samples).map(|sample| (format!("{sample:04}.right.jpg"), right(sample))));
         }
-        archive.finish().unwrap();
+        std::fs::write(directory.path().join("data/0.tar"), tar_of(members)).unwrap();
         Self(directory)
     }
 

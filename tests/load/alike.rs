@@ -1,7 +1,7 @@
 //! Files that begin like packed or indexed images, but were not made by Foreload. Wherever they are stored, they are
 //! treated as any other file and delivered unchanged.
 
-use crate::common::{jpeg, wait_for};
+use crate::common::{jpeg, tar_of_samples, wait_for};
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderOptions};
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
@@ -58,17 +58,11 @@ impl Alike {
     fn shard() -> Self {
         let alike = Self { directory: tempfile::tempdir().unwrap(), files: contents() };
         std::fs::create_dir(alike.path("data")).unwrap();
-        let mut archive = tar::Builder::new(std::fs::File::create(alike.path("data/0.tar")).unwrap());
-        for (number, file) in alike.files.iter().enumerate() {
-            for (key, bytes) in [("jpg", &jpeg(number as u64)), ("bin", file), ("txt", &b"caption".to_vec())]
-            {
-                let mut header = tar::Header::new_gnu();
-                header.set_size(bytes.len() as u64);
-                header.set_mode(0o644);
-                archive.append_data(&mut header, format!("{number:04}.{key}"), &bytes[..]).unwrap();
-            }
-        }
-        archive.finish().unwrap();
+        let tar = tar_of_samples((0..).zip(&alike.files).map(|(number, file)| {
+            let members = [("jpg", jpeg(number)), ("bin", file.clone()), ("txt", b"caption".to_vec())];
+            (format!("{number:04}"), members)
+        }));
+        std::fs::write(alike.path("data/0.tar"), tar).unwrap();
         alike
     }
 

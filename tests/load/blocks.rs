@@ -5,7 +5,7 @@ mod packed;
 
 use crate::common::scene::{Scene, tfrecord};
 use crate::common::tables::{Feature, MdsColumn, example, mds_index, mds_shard};
-use crate::common::{jpeg, small_images, wait_for, with_cache};
+use crate::common::{jpeg, labelled, small_images, tar_of_samples, wait_for, with_cache};
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use foreload::testing::config::{LoaderOptions, OnError};
@@ -70,16 +70,7 @@ fn snappy(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn tar(samples: std::ops::Range<usize>) -> Vec<u8> {
-    let mut archive = tar::Builder::new(Vec::new());
-    for i in samples {
-        for (suffix, bytes) in [("cls", format!("{}", i % 3).into_bytes()), ("jpg", jpeg(i as u64))] {
-            let mut header = tar::Header::new_gnu();
-            header.set_size(bytes.len() as u64);
-            header.set_mode(0o644);
-            archive.append_data(&mut header, format!("{i:05}.{suffix}"), &bytes[..]).unwrap();
-        }
-    }
-    archive.into_inner().unwrap()
+    tar_of_samples(samples.map(labelled))
 }
 
 fn examples(samples: std::ops::Range<usize>) -> Vec<u8> {

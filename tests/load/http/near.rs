@@ -3,7 +3,7 @@
 use super::{Served, pipeline, two_epochs};
 use crate::common::scene::{Scene, tfrecord};
 use crate::common::tables::{Feature, example};
-use crate::common::{Dataset, epoch_bytes, jpeg, small_images, wait_for, with_cache};
+use crate::common::{Dataset, epoch_bytes, jpeg, small_images, tar_of_samples, wait_for, with_cache};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use foreload::testing::config::LoaderOptions;
@@ -178,15 +178,8 @@ fn shards_that_are_sorted_by_class_are_told_of() {
         [(|i: u64| i / 20, true), (|i: u64| i % 3, false), (|_: u64| 1, false)] as [(fn(u64) -> u64, bool); 3]
     {
         let scene = Scene::new();
-        let mut archive = tar::Builder::new(Vec::new());
-        for i in 0..60 {
-            for (suffix, bytes) in [("cls", class_of(i).to_string().into_bytes()), ("jpg", jpeg(i))] {
-                let mut header = tar::Header::new_gnu();
-                header.set_size(bytes.len() as u64);
-                archive.append_data(&mut header, format!("{i:05}.{suffix}"), &bytes[..]).unwrap();
-            }
-        }
-        scene.write("a.tar", &archive.into_inner().unwrap());
+        let members = |i| [("cls", class_of(i).to_string().into_bytes()), ("jpg", jpeg(i))];
+        scene.write("a.tar", &tar_of_samples((0..60).map(|i| (format!("{i:05}"), members(i)))));
         let index = scene.open().unwrap();
         by_blocks().check(&index).unwrap();
         let told = index.notices().take();

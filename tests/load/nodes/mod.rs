@@ -6,7 +6,7 @@ mod forms;
 mod logged;
 mod sharing;
 
-use crate::common::{random_bytes, wait_for};
+use crate::common::{random_bytes, tar_of, wait_for};
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use foreload::testing::peers::{PeerCounts, PeerStats};
@@ -53,15 +53,8 @@ impl World {
     fn sharded(samples: usize) -> Self {
         let world = Self { directory: tempfile::tempdir().unwrap(), samples };
         std::fs::create_dir(world.data()).unwrap();
-        let mut tar = tar::Builder::new(std::fs::File::create(world.data().join("0.tar")).unwrap());
-        for sample in 0..samples {
-            let bytes = bytes(sample, 0);
-            let mut header = tar::Header::new_ustar();
-            header.set_size(bytes.len() as u64);
-            header.set_mode(0o644);
-            tar.append_data(&mut header, format!("{sample:05}.jpg"), &bytes[..]).unwrap();
-        }
-        tar.finish().unwrap();
+        let members = (0..samples).map(|sample| (format!("{sample:05}.jpg"), bytes(sample, 0)));
+        std::fs::write(world.data().join("0.tar"), tar_of(members)).unwrap();
         world
     }
 

@@ -1,25 +1,16 @@
 //! Tar shards with unusual labels, images or members mean the same after they are packed.
 
 use super::Scene;
-use crate::common::{epoch_bytes, jpeg, small_images};
+use crate::common::{epoch_bytes, jpeg, small_images, tar};
 use foreload::Result;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderOptions};
 use foreload::testing::dataset::{Contents, DatasetIndex};
 use foreload::testing::pipeline::Pipeline;
-use std::fs::File;
 use std::sync::Arc;
 
 /// Writes a tar shard of these members.
 pub(super) fn shard(scene: &Scene, name: &str, members: &[(&str, &[u8])]) {
-    scene.write(name, b"");
-    let mut archive = tar::Builder::new(File::create(scene.path(name)).unwrap());
-    for (name, bytes) in members {
-        let mut header = tar::Header::new_gnu();
-        header.set_size(bytes.len() as u64);
-        header.set_mode(0o644);
-        archive.append_data(&mut header, name, *bytes).unwrap();
-    }
-    archive.finish().unwrap();
+    scene.write(name, &tar(members));
 }
 
 fn open(scene: &Scene, root: &str, options: &LoaderOptions) -> Result<Pipeline> {

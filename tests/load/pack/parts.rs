@@ -2,7 +2,7 @@
 
 use super::Scene;
 use crate::cached_parts::WAYS;
-use crate::common::{epoch_bytes, photograph, small_images};
+use crate::common::{epoch_bytes, photograph, small_images, tar_of_samples};
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, LoaderOptions};
 use foreload::testing::dataset::{Contents, DatasetIndex};
@@ -30,16 +30,8 @@ fn packed() -> Scene {
 /// A packed tar shard whose samples have these members.
 fn packed_tar(members: impl Fn(u64) -> Vec<(&'static str, Vec<u8>)>) -> Scene {
     let scene = Scene::new();
-    let mut archive = tar::Builder::new(Vec::new());
-    for number in 0..SAMPLES {
-        for (name, file) in members(number) {
-            let mut header = tar::Header::new_gnu();
-            header.set_size(file.len() as u64);
-            header.set_mode(0o644);
-            archive.append_data(&mut header, format!("{number:02}.{name}"), &file[..]).unwrap();
-        }
-    }
-    scene.write("data/s.tar", &archive.into_inner().unwrap());
+    let samples = (0..SAMPLES).map(|number| (format!("{number:02}"), members(number)));
+    scene.write("data/s.tar", &tar_of_samples(samples));
     scene.json("pack", "data", "packed", &[]);
     scene
 }

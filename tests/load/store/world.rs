@@ -1,6 +1,6 @@
 //! A dataset in one shard whose bytes are known, caches for it, and processes that fill them.
 
-use crate::common::{random_bytes, wait_until};
+use crate::common::{random_bytes, tar_of_samples, wait_until};
 use foreload::testing::dataset::{DatasetIndex, FileId, FileVersion, IndexOptions, Stamp};
 use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::tier::store::{Offer, Store, StoreOptions, checksum};
@@ -130,18 +130,12 @@ pub fn small(directory: impl Into<PathBuf>, quota: u64) -> StoreOptions {
 pub fn write_dataset(root: &Path, seed: u64, samples: u64, largest: u64) {
     fs::create_dir_all(root).expect("a directory");
     let mut random = random(seed);
-    let mut tar = tar::Builder::new(File::create(root.join("all.tar")).expect("a shard"));
-    for sample in 0..samples {
+    let tar = tar_of_samples((0..samples).map(|sample| {
         let length = if sample == 0 { largest } else { 1 + random.below(largest) };
         let bytes = random_bytes(&mut random, length as usize);
-        for (suffix, data) in [("cls", &b"0"[..]), ("jpg", &bytes)] {
-            let mut header = tar::Header::new_ustar();
-            header.set_size(data.len() as u64);
-            header.set_mode(0o644);
-            tar.append_data(&mut header, format!("{sample:06}.{suffix}"), data).expect("a member");
-        }
-    }
-    tar.finish().expect("a whole shard");
+        (format!("{sample:06}"), [("cls", b"0".to_vec()), ("jpg", bytes)])
+    }));
+    fs::write(root.join("all.tar"), tar).expect("a shard");
 }
 
 /// The paths of all segments of all datasets in a cache.
