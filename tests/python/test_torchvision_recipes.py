@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from pathlib import Path
 from typing import Any
 
 import foreload
 import pytest
+from conftest import need
 from foreload import ConfigError
 from foreload import transforms as T
 
-if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
-    pytest.importorskip(
-        "torchvision",
-        reason="torchvision is not installed; make test-frameworks has it, FORELOAD_REQUIRE_FRAMEWORKS=1 makes "
-        "this a failure",
-    )
-
-import torch
-from foreload.torch import ImageDataset
-from torchvision.datasets import ImageFolder
-from torchvision.transforms import InterpolationMode, autoaugment, v2
-from torchvision.transforms import transforms as v1
-from torchvision_draws import of_timm
+with need("torchvision"):
+    import torch
+    from foreload.torch import ImageDataset
+    from torchvision.datasets import ImageFolder
+    from torchvision.transforms import InterpolationMode, autoaugment, v2
+    from torchvision.transforms import transforms as v1
+    from torchvision_draws import of_timm
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FLOAT = v2.ToDtype(torch.float32, scale=True)
