@@ -105,8 +105,7 @@ fn a_capture_beside_thousands_of_batches_is_never_spoiled() {
 #[test]
 #[ignore = "run by the test above, in a process of its own"]
 fn loads_beside_a_capture() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(40);
     let asked = LoaderOptions { batch_size: 2, image_size: (8, 8), ..options() };
     let (mut batches, epochs) = (0, if thorough() { 167 } else { 20 });

@@ -46,8 +46,7 @@ fn epoch(pipeline: &Pipeline, place: Place) -> Vec<Vec<Vec<u8>>> {
 
 #[test]
 fn mixed_images_are_the_cpus() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(29);
     dataset.spoil(7);
     for (transforms, mix) in [(SIZES, UP), (SAME, CHOICE)] {
@@ -73,8 +72,7 @@ fn mixed_images_are_the_cpus() {
 /// Images of one mixing group may be in several sub-batches, so only the last sub-batch mixes.
 #[test]
 fn a_batch_that_does_not_fit_is_mixed_at_last() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(48);
     let asked = LoaderOptions { batch_size: 24, ..mixed(SAME, CHOICE) };
     let expected = epoch(&dataset.pipeline(&on_cpu(&asked)), Place::Host);
@@ -95,8 +93,7 @@ fn a_batch_that_does_not_fit_is_mixed_at_last() {
 
 #[test]
 fn a_view_takes_one_more_launch() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(24);
     let launches = |asked: &LoaderOptions| {
         let before = cuda.calls("cuLaunchKernel");

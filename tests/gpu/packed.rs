@@ -29,8 +29,7 @@ pub fn own(options: LoaderOptions) -> LoaderOptions {
 
 #[test]
 fn batches_are_those_of_the_cpu() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = dataset(32, |_| true);
     for (decode, dtype, memory_format, train, decoder) in [
         (Fidelity::Fast, DType::F32, MemoryFormat::Nchw, true, GpuDecoder::Auto),
@@ -51,8 +50,7 @@ fn batches_are_those_of_the_cpu() {
 /// kernels are not allowed.
 #[test]
 fn batches_are_the_same_of_fewer_bytes() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::photographs(24).packed();
     let whole = dataset.index().total_bytes();
     for decode in [Fidelity::Fast, Fidelity::Exact] {
@@ -76,8 +74,7 @@ fn batches_are_the_same_of_fewer_bytes() {
 
 #[test]
 fn who_decodes_goes_by_the_setting() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = dataset(16, |sample| sample % 2 == 0);
     let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&options())), 0);
     for (decoder, [packed, nvjpeg, by_cpu]) in
@@ -96,8 +93,7 @@ fn who_decodes_goes_by_the_setting() {
 
 #[test]
 fn little_memory_changes_no_byte() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = dataset(48, |sample| sample % 3 != 0);
     let asked = own(LoaderOptions { batch_size: 24, ..options() });
     let (expected, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 1);
@@ -116,8 +112,7 @@ fn little_memory_changes_no_byte() {
 /// that the number of copies (of tables) does not depend on the number of images.
 #[test]
 fn no_packed_image_takes_a_copy_of_its_own() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, nvjpeg) = stand_in::both();
     let dataset = dataset(64, |_| true);
     let copies = |batch_size: u32| {
         let asked = own(LoaderOptions { batch_size, ..options() });
@@ -152,8 +147,7 @@ fn damage_rows(path: &Path) {
 
 #[test]
 fn damage_is_answered_as_on_the_cpu() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = dataset(24, |_| true);
     [3, 11, 20].into_iter().for_each(|sample| damage_rows(&dataset.path(sample)));
     // Damages the head of this image.
@@ -188,8 +182,7 @@ fn damage_is_answered_as_on_the_cpu() {
 /// Damages bits in rows that are read, and in rows that are not.
 #[test]
 fn damage_of_what_is_read_in_parts_is_answered_as_on_the_cpu() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::photographs(24).packed();
     let shard = dataset.beside("data").join("000000.packed");
     let mut bytes = std::fs::read(&shard).unwrap();
@@ -230,8 +223,7 @@ fn packed_dataset(of: &Dataset, name: &str) -> Arc<DatasetIndex> {
 
 #[test]
 fn the_cpu_may_do_nothing_only_where_all_is_packed() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let plain = Dataset::folder(8);
     let never = own(LoaderOptions { cpu_decode: CpuDecode::Never, ..options() });
     let refused = never.check(&plain.index()).unwrap_err().to_string();
@@ -259,8 +251,7 @@ fn the_cpu_may_do_nothing_only_where_all_is_packed() {
 /// The tables of a batch are in device memory of each lane, and are counted.
 #[test]
 fn tables_count_as_device_memory() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = dataset(8, |_| true);
     let cap = |decoder| {
         let asked = LoaderOptions { batch_size: 256, decoder, ..options() };

@@ -65,8 +65,7 @@ pub fn mean_difference(a: &[u8], b: &[u8]) -> f64 {
 
 #[test]
 fn planes_of_the_cpu_become_the_same_bits() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(29);
     for (decode, dtype, memory_format, train) in [
         (Fidelity::Fast, DType::F32, MemoryFormat::Nchw, true),
@@ -89,8 +88,7 @@ fn planes_of_the_cpu_become_the_same_bits() {
 
 #[test]
 fn every_backend_comes_near_the_cpu() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(256);
     for (backends, batch_size) in [
         (AllowedBackends::Hardware, 8),
@@ -119,8 +117,7 @@ fn every_backend_comes_near_the_cpu() {
 
 #[test]
 fn a_batch_that_does_not_fit_goes_in_pieces() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(48);
     let asked = LoaderOptions { batch_size: 24, ..options() };
     let (expected, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 1);
@@ -138,8 +135,7 @@ fn a_batch_that_does_not_fit_goes_in_pieces() {
 
 #[test]
 fn a_consumer_that_looks_often_does_not_keep_a_batch_from_going_in_pieces() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(48);
     let asked = LoaderOptions { batch_size: 48, ..options() };
     let index = dataset.index();
@@ -155,8 +151,7 @@ fn a_consumer_that_looks_often_does_not_keep_a_batch_from_going_in_pieces() {
 
 #[test]
 fn an_image_without_room_on_the_device_is_neither_replaced_nor_left_out() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(8);
     for (on_error, backends) in [
         (OnError::Skip, AllowedBackends::All),
@@ -175,8 +170,7 @@ fn an_image_without_room_on_the_device_is_neither_replaced_nor_left_out() {
 
 #[test]
 fn failures_end_as_on_the_cpu() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(40);
     for sample in [3, 17, 30] {
         dataset.spoil(sample);
@@ -200,8 +194,7 @@ fn failures_end_as_on_the_cpu() {
 
 #[test]
 fn what_the_gpu_refuses_for_its_damage_the_cpu_conceals() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(16);
     for sample in [2, 9] {
         dataset.damage(sample);
@@ -221,8 +214,7 @@ fn what_the_gpu_refuses_for_its_damage_the_cpu_conceals() {
 
 #[test]
 fn the_cpu_decodes_only_what_it_is_asked_to() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(16);
     std::fs::write(dataset.path(5), png(5)).unwrap();
     std::fs::write(dataset.path(9), webp(9)).unwrap();
@@ -243,8 +235,7 @@ fn the_cpu_decodes_only_what_it_is_asked_to() {
 
 #[test]
 fn packed_images_are_not_nvjpegs() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(16);
     (0..16).step_by(2).for_each(|sample| _ = dataset.pack(sample));
     let dataset = dataset.indexed_anew();
@@ -262,8 +253,7 @@ fn packed_images_are_not_nvjpegs() {
 
 #[test]
 fn kept_batches_are_never_overwritten() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(64);
     let pipeline = pipeline(&dataset, &options(), AllowedBackends::All);
     let mut kept = Vec::new();
@@ -290,8 +280,7 @@ fn a_dropped_epoch_ends_everything() {
 #[test]
 #[ignore = "run by the test above, in a process of its own"]
 fn drops_epochs() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(64);
     for taken in 0..5 {
         let pipeline = pipeline(&dataset, &options(), AllowedBackends::All);
@@ -311,8 +300,7 @@ fn drops_epochs() {
 
 #[test]
 fn too_little_device_memory_is_reported_at_once() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(8);
     let asked = LoaderOptions { device_memory: Some(1 << 20), ..options() };
     let error = asked.check(&dataset.index()).unwrap_err().to_string();
@@ -322,8 +310,7 @@ fn too_little_device_memory_is_reported_at_once() {
 /// Calls at the start of a stage. A backend that fails while it is probed counts as a backend that this GPU lacks.
 #[test]
 fn each_call_that_fails_at_the_start_is_an_error_and_leaves_nothing_behind() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(40);
     for call in [
         "cuDevicePrimaryCtxRetain",
@@ -353,8 +340,7 @@ fn each_call_that_fails_at_the_start_is_an_error_and_leaves_nothing_behind() {
 
 #[test]
 fn each_call_that_fails_on_the_way_is_an_error_and_leaves_nothing_behind() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(240);
     for call in [
         "cuMemcpyHtoDAsync_v2",

@@ -86,8 +86,7 @@ pub fn asked() -> LoaderOptions {
 
 #[test]
 fn planes_of_the_cpu_become_the_same_bits() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, _nvjpeg) = stand_in::both();
     for apart in [false, true] {
         let shard = Shard::new(24, &[], apart);
         let pipeline = shard.pipeline(&asked(), |config| config.backends = AllowedBackends::Cpu);
@@ -105,8 +104,7 @@ fn planes_of_the_cpu_become_the_same_bits() {
 
 #[test]
 fn what_the_gpu_decodes_comes_near_the_cpus() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let shard = Shard::new(64, &[], false);
     // In batches of 32 samples the kernels have 64 JPEGs, enough for a batched call.
     for (backends, batch_size) in
@@ -129,8 +127,7 @@ fn what_the_gpu_decodes_comes_near_the_cpus() {
 
 #[test]
 fn a_sample_fails_with_all_its_images() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let shard = Shard::new(40, &[3, 17, 30], false);
     for on_error in [OnError::Zero, OnError::Skip] {
         let asked = LoaderOptions { on_error, ..asked() };
@@ -152,8 +149,7 @@ fn a_sample_fails_with_all_its_images() {
 
 #[test]
 fn batches_that_do_not_fit_go_in_pieces() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     for apart in [false, true] {
         let shard = Shard::new(48, &[], apart);
         let asked = LoaderOptions { batch_size: 24, ..asked() };
@@ -184,8 +180,7 @@ fn batches_that_do_not_fit_go_in_pieces() {
 /// If one image was not written, its whole sample is decoded again, although the CPU has decoded another image of it.
 #[test]
 fn a_sample_whose_image_was_skipped_is_decoded_again_as_a_whole() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let shard = Shard::new(64, &[], false);
     for backends in [AllowedBackends::All, AllowedBackends::Hardware] {
         nvjpeg.reset();

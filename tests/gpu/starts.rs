@@ -43,8 +43,7 @@ fn a_process_pays_for_its_gpu_once() {
 #[test]
 #[ignore = "run by the test above, in a process of its own"]
 fn starts_loaders() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(64);
     // This loader stays open, as the loader of a training does while its evaluation has another.
     let first = pipeline(&dataset, &options(), AllowedBackends::All);
@@ -79,8 +78,7 @@ fn starts_loaders() {
 
 #[test]
 fn backends_that_nobody_needs_are_not_made() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(64);
     drive(&pipeline(&dataset, &options(), AllowedBackends::Cpu), || {}).unwrap();
     // The probe's decoders were destroyed, and none was made since.
@@ -93,8 +91,7 @@ fn backends_that_nobody_needs_are_not_made() {
 /// The loader that still runs keeps its decoders, and still reports what they can do.
 #[test]
 fn a_loader_that_lives_on_knows_its_decoders() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(16);
     let pipeline = pipeline(&dataset, &options(), AllowedBackends::All);
     assert!(pipeline.decoders().is_empty());
@@ -123,8 +120,7 @@ const MADE: [&str; 6] = [
 /// last backend, and not for two loaders that run at the same time.
 #[test]
 fn no_decoder_is_made_after_the_first_batch() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(320);
     let mut large = Vec::new();
     let pixels = vec![77; 3 * 1100 * 1000];

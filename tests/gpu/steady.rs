@@ -127,8 +127,7 @@ fn a_batch_costs_the_host_next_to_nothing() {
 #[test]
 #[ignore = "run by the test above, in a process of its own"]
 fn runs_steadily() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(384);
     // The engine has up to 64 images in a call.
     let [small, one, two] = [16, 64, 128].map(|batch_size| cost(&cuda, &nvjpeg, &dataset, batch_size));
@@ -148,8 +147,7 @@ fn runs_steadily() {
 /// each image; some of the images are substitutes of bad ones, and one is larger than all before.
 #[test]
 fn tight_slots_page_lock_no_memory_for_single_images() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(384);
     [3, 170, 300].into_iter().for_each(|sample| dataset.spoil(sample));
     let pixels = vec![90; 3000 * 1000 * 3];

@@ -57,8 +57,7 @@ fn go_on(mut epoch: Epoch) {
 
 #[test]
 fn a_second_stream_is_waited_for_if_it_is_announced() {
-    let mut cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (mut cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(80);
     for told in [true, false] {
         let mut consumer = Consumer::new(&cuda);
@@ -84,8 +83,7 @@ fn a_second_stream_is_waited_for_if_it_is_announced() {
 
 #[test]
 fn a_stream_that_is_gone_too_early_is_waited_for_all_the_same() {
-    let mut cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (mut cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(80);
     let mut consumer = Consumer::new(&cuda);
     let pipeline = start(&dataset);
@@ -112,8 +110,7 @@ fn a_stream_that_is_gone_too_early_is_waited_for_all_the_same() {
 
 #[test]
 fn a_stream_that_captures_meanwhile_is_not_touched() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(80);
     let create = cuda.driver::<extern "C" fn(*mut u64, u32) -> u32>("cuStreamCreate");
     let begin = cuda.driver::<extern "C" fn(u64, u32) -> u32>("cuStreamBeginCapture_v2");
@@ -163,8 +160,7 @@ fn what_a_stream_that_captures_has_read_may_be_the_last_of_all() {
 #[test]
 #[ignore = "run by the test above, in a process of its own"]
 fn ends_while_it_captures() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, _nvjpeg) = stand_in::both();
     cuda.abort_on_violation();
     let dataset = Dataset::folder(16);
     let mut consumer = Consumer::new(&cuda);

@@ -61,8 +61,7 @@ pub fn epoch(pipeline: &Pipeline, number: u64, place: Place) -> (Vec<Tensors>, E
 
 #[test]
 fn views_of_planes_of_the_cpu_have_the_same_bits() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(24);
     for (transforms, views, decode, memory_format) in [
         (TWO, 2, Fidelity::Fast, MemoryFormat::Nchw),
@@ -88,8 +87,7 @@ fn views_of_planes_of_the_cpu_have_the_same_bits() {
 /// If an epoch draws a sample again, it has other views each time, and the batch gives the occurrence.
 #[test]
 fn draws_of_one_sample_are_told_apart() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(24);
     let asked = LoaderOptions { epoch_size: Some(72), ..asked(TWO) };
     let (gpu, _) = epoch(&pipeline(&dataset, &asked, AllowedBackends::Cpu), 3, Place::Cuda(0));
@@ -107,8 +105,7 @@ fn draws_of_one_sample_are_told_apart() {
 /// nvJPEG decodes the smallest region that covers all views, wherever they are in the image.
 #[test]
 fn views_of_what_the_gpu_decodes_come_near_the_cpus() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(64);
     let three = r#"[{"Views": {"n": 1, "transforms": [{"Resize": {"size": 40}}, {"CenterCrop": {"size": 24}}]}},
         {"Views": {"n": 2, "transforms": [{"RandomResizedCrop": {"size": 16, "scale": [0.05, 0.3]}}]}}]"#;
@@ -133,8 +130,7 @@ fn views_of_what_the_gpu_decodes_come_near_the_cpus() {
 /// others.
 #[test]
 fn the_cpu_decodes_what_is_resized_with_padding() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(64);
     let list = r#"[{"RandomZoomOut": {"fill": 9}}, {"Resize": {"size": [32, 32]}}]"#;
     let asked = asked(list);
@@ -159,8 +155,7 @@ fn the_cpu_decodes_what_is_resized_with_padding() {
 
 #[test]
 fn failed_samples_are_zero_in_every_view_or_replaced_in_every_view() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(40);
     for sample in [3, 17, 30] {
         dataset.spoil(sample);
@@ -186,8 +181,7 @@ fn failed_samples_are_zero_in_every_view_or_replaced_in_every_view() {
 
 #[test]
 fn views_of_a_batch_that_does_not_fit_go_in_pieces() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(48);
     let asked = LoaderOptions { batch_size: 24, ..asked(TEN) };
     let (expected, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 1, Place::Host);
@@ -235,8 +229,7 @@ pub fn steady_calls(cuda: &Cuda, transforms: &str) -> [u64; 2] {
 /// After buffers have their final size, a further view costs a batch one launch, and no copy or allocation.
 #[test]
 fn a_view_costs_a_batch_one_launch() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, _nvjpeg) = stand_in::both();
     let [one, ten] = [r#"[{"RandomResizedCrop": {"size": 16}}]"#, TEN].map(|list| steady_calls(&cuda, list));
     // There are eight batches: the planes of 64 images are copied, and for each batch a table and its columns.
     assert_eq!(one, [8, 64 + 2 * 8]);
