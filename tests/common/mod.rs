@@ -2,6 +2,7 @@
 #![allow(dead_code, unused_imports, reason = "each test program uses its part")]
 
 mod child;
+mod epochs;
 mod fuzz;
 pub mod scene;
 pub mod secrets;
@@ -11,6 +12,7 @@ mod tars;
 mod waits;
 
 pub use child::{Killable, await_no_threads, await_steps, child, report_step, threads};
+pub use epochs::{batches, failure, finished, ids, longs};
 use foreload::CacheChoice;
 use foreload::testing::config::{LoaderConfig, LoaderOptions};
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};

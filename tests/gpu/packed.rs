@@ -1,6 +1,6 @@
 //! Packed images on a GPU: Foreload's own kernel decodes them, and their batches are the CPU's bit for bit.
 
-use crate::common::{Dataset, child};
+use crate::common::{Dataset, batches, child};
 use crate::pipeline::{epoch, on_cpu, options, pipeline};
 use crate::stand_in;
 use crate::steady::never;
@@ -120,8 +120,7 @@ fn no_packed_image_takes_a_copy_of_its_own() {
         for window in 0..60 {
             let (made, copied) = (never(&cuda, &nvjpeg), cuda.calls("cuMemcpyHtoDAsync_v2"));
             for number in 4 * window..4 * window + 4 {
-                let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
-                while let Some(batch) = epoch.next_batch().unwrap() {
+                for batch in batches(&pipeline, number) {
                     drop(batch.images().lend(StreamRef::LEGACY).unwrap());
                 }
             }

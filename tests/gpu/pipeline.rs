@@ -1,7 +1,7 @@
 //! The whole pipeline with a GPU, on the stand-ins. They check order, lifetimes, arithmetic and failures, but not
 //! speed.
 
-use crate::common::{Dataset, await_no_threads, child, png, thorough, threads, webp};
+use crate::common::{Dataset, await_no_threads, batches, child, png, thorough, threads, webp};
 use crate::stand_in;
 use foreload::Error;
 use foreload::testing::augment::{DType, Fidelity, MemoryFormat};
@@ -258,8 +258,7 @@ fn kept_batches_are_never_overwritten() {
     let pipeline = pipeline(&dataset, &options(), AllowedBackends::All);
     let mut kept = Vec::new();
     for number in 0..3 {
-        let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
-        while let Some(batch) = epoch.next_batch().unwrap() {
+        for batch in batches(&pipeline, number) {
             assert_eq!(batch.images().place(), Place::Cuda(0));
             if batch.step() % 3 == 0 {
                 kept.push((batch.images(), read(&batch.images())));

@@ -1,6 +1,6 @@
 //! Which decoder gets which images, and the cost of that, on stand-ins with simulated costs.
 
-use crate::common::{Dataset, png};
+use crate::common::{Dataset, finished, png};
 use crate::pipeline::{epoch, options, pipeline};
 use crate::stand_in::{self, Cuda, Nvjpeg};
 use foreload::testing::config::{AllowedBackends, CpuDecode, LANES, LoaderOptions, OnError};
@@ -80,8 +80,7 @@ fn account(cuda: &Cuda, nvjpeg: &Nvjpeg, dataset: &Dataset, batch_size: u32) -> 
     (0..3).for_each(|number| drop(epoch(&pipeline, number)));
     let spent = || ["huffman", "engine", "kernels"].map(|name| nvjpeg.spent(name)).iter().sum::<u64>();
     let (before, spins) = (spent(), cuda.count("spinning waits"));
-    let mut running = pipeline.epoch(3, 0, 1, 0).unwrap();
-    while running.next_batch().unwrap().is_some() {}
+    let running = finished(&pipeline, 3);
     (spent() - before, by_backend(&running.stats()), cuda.count("spinning waits") - spins)
 }
 
@@ -218,8 +217,7 @@ fn errors_of_decoders_are_reported_in_every_epoch() {
     };
     let pipeline = pipeline(&dataset, &asked, AllowedBackends::All);
     for number in 0..4 {
-        let mut running = pipeline.epoch(number, 0, 1, 0).unwrap();
-        while running.next_batch().unwrap().is_some() {}
+        let running = finished(&pipeline, number);
         assert_eq!(running.stats().decoded_cpu(), 0, "epoch {number}");
         assert!(running.failed() > 30, "epoch {number}: {}", running.failed());
         for failure in running.failures().lock().unwrap().iter() {

@@ -1,6 +1,6 @@
 //! Several views of each image on a GPU: the image is decoded once, and each view has its own launch and tensor.
 
-use crate::common::Dataset;
+use crate::common::{Dataset, batches, longs};
 use crate::pipeline::{mean_difference, on_cpu, options, pipeline};
 use crate::stand_in::{self, Cuda};
 use foreload::testing::augment::{Fidelity, ImageTransforms, MemoryFormat};
@@ -93,8 +93,7 @@ fn draws_of_one_sample_are_told_apart() {
     let (gpu, _) = epoch(&pipeline(&dataset, &asked, AllowedBackends::Cpu), 3, Place::Cuda(0));
     let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 3, Place::Host);
     assert!(gpu == cpu);
-    let occurrences =
-        gpu.iter().flat_map(|batch| batch[5].as_chunks().0.iter().map(|of| i64::from_ne_bytes(*of)));
+    let occurrences = gpu.iter().flat_map(|batch| longs(&batch[5]));
     let counts = occurrences.fold([0; 3], |mut counts, occurrence| {
         counts[occurrence as usize] += 1;
         counts
@@ -215,8 +214,7 @@ pub fn steady_calls(cuda: &Cuda, transforms: &str) -> [u64; 2] {
     let pipeline = pipeline(&dataset, &asked(transforms), AllowedBackends::Cpu);
     let window = |number: u64| {
         let before = CALLS.map(|call| cuda.calls(call));
-        let mut running = pipeline.epoch(number, 0, 1, 0).unwrap();
-        while let Some(batch) = running.next_batch().unwrap() {
+        for batch in batches(&pipeline, number) {
             batch.synchronize().unwrap();
         }
         let mut after = CALLS.map(|call| cuda.calls(call)).into_iter().zip(before);

@@ -1,7 +1,7 @@
 //! Files that begin like packed or indexed images, but were not made by Foreload. Wherever they are stored, they are
 //! treated as any other file and delivered unchanged.
 
-use crate::common::{jpeg, tar_of_samples, wait_for};
+use crate::common::{ids, jpeg, tar_of_samples, wait_for};
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderOptions};
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
@@ -88,10 +88,8 @@ impl Alike {
         let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
         let mut seen = 0;
         while let Some(batch) = epoch.next_batch().unwrap() {
-            let ids = batch.sample_ids();
-            for (id, file) in ids.bytes().as_chunks().0.iter().zip(files(&batch)) {
-                let sample = i64::from_ne_bytes(*id) as usize;
-                assert!(file == self.files[sample], "sample {sample}, epoch {number}");
+            for (sample, file) in ids(&batch).into_iter().zip(files(&batch)) {
+                assert!(file == self.files[sample as usize], "sample {sample}, epoch {number}");
                 seen += 1;
             }
         }

@@ -5,7 +5,9 @@ mod packed;
 
 use crate::common::scene::{Scene, tfrecord};
 use crate::common::tables::{Feature, MdsColumn, example, mds_index, mds_shard};
-use crate::common::{jpeg, labelled, small_images, tar_of_samples, wait_for, with_cache};
+use crate::common::{
+    batches, finished, ids, jpeg, labelled, small_images, tar_of_samples, wait_for, with_cache,
+};
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use foreload::testing::config::{LoaderOptions, OnError};
@@ -167,11 +169,9 @@ fn pipeline(scene: &Scene, options: &LoaderOptions) -> Pipeline {
 
 /// The contents of each sample's place in the batches of an epoch.
 fn by_sample(pipeline: &Pipeline, number: u64) -> BTreeMap<i64, (Vec<u8>, Vec<u8>)> {
-    let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
     let mut found = BTreeMap::new();
-    while let Some(batch) = epoch.next_batch().unwrap() {
-        let ids: Vec<i64> =
-            batch.sample_ids().bytes().as_chunks().0.iter().map(|raw| i64::from_ne_bytes(*raw)).collect();
+    for batch in batches(pipeline, number) {
+        let ids = ids(&batch);
         let (images, labels) = (batch.images().bytes().to_vec(), batch.labels().bytes().to_vec());
         let (image, label) = (images.len() / ids.len(), labels.len() / ids.len());
         for (at, &id) in ids.iter().enumerate() {
@@ -357,8 +357,7 @@ fn a_shard_that_is_damaged_within_a_run_is_an_error_of_its_samples() {
         let middle = bytes.len() / 2;
         bytes[middle] ^= 0x10;
         packed.write(&name, &bytes);
-        let mut epoch = opened.epoch(0, 0, 1, 0).unwrap();
-        while epoch.next_batch().unwrap().is_some() {}
+        let epoch = finished(&opened, 0);
         assert_eq!(epoch.failed(), EACH as u64, "{}", kind.name);
         let told = opened.index().notices().take();
         assert!(told.iter().any(|message| message.contains(&name)), "{}: {told:?}", kind.name);

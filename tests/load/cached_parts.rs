@@ -1,7 +1,7 @@
 //! Of packed copies in a directory, only the parts that a crop needs are read. The batches are the same, damage in such
 //! a part costs one read of the source, and tiers that store a sample get all of it.
 
-use crate::common::{Dataset, epoch_bytes, small_images, wait_for, with_cache};
+use crate::common::{Dataset, epoch_bytes, finished, small_images, wait_for, with_cache};
 use crate::tiers::epoch;
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::io::{Direct, IoChoice};
@@ -53,8 +53,7 @@ fn fill(dataset: &Dataset, samples: usize) -> u64 {
 fn whole_bytes(dataset: &Dataset, samples: usize) -> u64 {
     let files = LoaderOptions { decoded: false, ..packed(dataset, small_images()) };
     let pipeline = dataset.pipeline(&files);
-    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
-    while epoch.next_batch().unwrap().is_some() {}
+    finished(&pipeline, 0);
     let found = stats(&pipeline);
     assert_eq!((found.source.source_reads, found.all().hits), (0, samples as u64), "{found:?}");
     found.all().bytes

@@ -2,7 +2,7 @@
 //! because they are far apart, and the shard is replaced in between. Tested with a cache, which stores the records, and
 //! without.
 
-use crate::common::{tar_of, tick};
+use crate::common::{batches, tar_of, tick};
 use foreload::CacheChoice;
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderConfig, LoaderOptions};
@@ -119,8 +119,7 @@ fn check(cached: bool) {
     let pipeline = Pipeline::with_reader(index, config, Box::new(open));
     let mut seen = std::collections::BTreeSet::new();
     for number in 0..4 {
-        let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
-        while let Some(batch) = epoch.next_batch().unwrap() {
+        for batch in batches(&pipeline, number) {
             for (text, json) in versions(pipeline.config(), &batch) {
                 assert_eq!(text as char, json as char, "a caption and a document of two versions");
                 seen.insert(text);

@@ -1,7 +1,7 @@
 //! The whole pipeline over a directory and shards at once, with and without a cache.
 
 use crate::common::scene::bytes_of;
-use crate::common::{Dataset, epoch_bytes, small_images};
+use crate::common::{Dataset, batches, epoch_bytes, failure, ids, longs, small_images};
 use foreload::CacheChoice;
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
@@ -22,19 +22,14 @@ fn pipeline(index: &Arc<DatasetIndex>, options: &LoaderOptions) -> Pipeline {
     Pipeline::new(index.clone(), options.check(index).unwrap())
 }
 
-fn longs(bytes: &[u8]) -> Vec<i64> {
-    bytes.chunks_exact(8).map(|raw| i64::from_ne_bytes(raw.try_into().unwrap())).collect()
-}
-
 #[test]
 fn every_sample_comes_once_with_its_bytes_and_label() {
     let (loose, packed) = (Dataset::folder(LOOSE), Dataset::shards(PACKED, 20));
     for index in [open(&[&loose, &packed]), open(&[&packed, &loose])] {
         let pipeline = pipeline(&index, &LoaderOptions { decoded: false, ..small_images() });
-        let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
         let mut seen = Vec::new();
-        while let Some(batch) = epoch.next_batch().unwrap() {
-            let (ids, labels) = (longs(batch.sample_ids().bytes()), longs(batch.labels().bytes()));
+        for batch in batches(&pipeline, 0) {
+            let (ids, labels) = (ids(&batch), longs(batch.labels().bytes()));
             for ((file, id), label) in batch.encoded().iter().zip(ids).zip(labels) {
                 assert!(file.bytes() == bytes_of(&index, id as u64), "sample {id}");
                 assert_eq!(label, i64::from(index.label(id as u64)), "sample {id}");
@@ -88,12 +83,6 @@ fn what_changed_in_any_of_them_is_named() {
     let bytes = std::fs::read(&shard).unwrap();
     std::fs::write(&shard, &bytes[..bytes.len() / 2]).unwrap();
     let pipeline = pipeline(&index, &small_images());
-    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
-    let error = loop {
-        match epoch.next_batch() {
-            Ok(batch) => assert!(batch.is_some(), "the epoch ended well"),
-            Err(error) => break error.to_string(),
-        }
-    };
+    let error = failure(&mut pipeline.epoch(0, 0, 1, 0).unwrap()).to_string();
     assert!(error.contains("dataset changed") && error.contains(shard.to_str().unwrap()), "{error}");
 }

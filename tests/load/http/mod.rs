@@ -95,12 +95,5 @@ fn two_epochs(pipeline: &Pipeline) -> [[u8; 32]; 2] {
 
 /// The error of the first epoch, which must fail.
 fn failure(pipeline: &Pipeline) -> String {
-    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
-    loop {
-        match epoch.next_batch() {
-            Ok(Some(_)) => {}
-            Ok(None) => panic!("the epoch ended in order"),
-            Err(error) => return error.to_string(),
-        }
-    }
+    crate::common::failure(&mut pipeline.epoch(0, 0, 1, 0).unwrap()).to_string()
 }

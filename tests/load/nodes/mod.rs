@@ -6,7 +6,7 @@ mod forms;
 mod logged;
 mod sharing;
 
-use crate::common::{random_bytes, tar_of, wait_for};
+use crate::common::{ids, random_bytes, tar_of, wait_for};
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use foreload::testing::peers::{PeerCounts, PeerStats};
@@ -191,9 +191,7 @@ fn run(
     let mut running = pipeline.epoch(epoch, rank, world, first_step).unwrap();
     let mut steps = Vec::new();
     while let Some(batch) = running.next_batch().unwrap() {
-        let ids = batch.sample_ids();
-        let ids = ids.bytes().chunks_exact(8).map(|id| u64::from_ne_bytes(id.try_into().unwrap()) as usize);
-        let ids: Vec<usize> = ids.collect();
+        let ids: Vec<usize> = ids(&batch).into_iter().map(|id| id as usize).collect();
         for (file, &sample) in batch.encoded().iter().zip(&ids) {
             assert!(file.bytes() == expected(sample), "sample {sample} in epoch {epoch}");
         }

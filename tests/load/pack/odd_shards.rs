@@ -1,7 +1,7 @@
 //! Tar shards with unusual labels, images or members mean the same after they are packed.
 
 use super::Scene;
-use crate::common::{epoch_bytes, jpeg, small_images, tar};
+use crate::common::{batches, epoch_bytes, jpeg, small_images, tar};
 use foreload::Result;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderOptions};
 use foreload::testing::dataset::{Contents, DatasetIndex};
@@ -31,9 +31,8 @@ fn of_fields(names: &[&str]) -> LoaderOptions {
 
 /// The texts of a field in the order of an epoch.
 fn texts(pipeline: &Pipeline, name: &str) -> Vec<Option<String>> {
-    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
     let mut found = Vec::new();
-    while let Some(batch) = epoch.next_batch().unwrap() {
+    for batch in batches(pipeline, 0) {
         let Some(FieldValue::Texts(texts)) = pipeline.config().field(&batch, name) else { panic!("texts") };
         found.extend(texts);
     }

@@ -1,7 +1,7 @@
 //! A packed dataset equals its source: samples, order, labels, fields, names and batches.
 
 use super::Scene;
-use crate::common::{Dataset, epoch_bytes, small_images};
+use crate::common::{Dataset, epoch_bytes, failure, small_images};
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderOptions};
 use foreload::testing::dataset::{ClassRef, Contents, DatasetIndex, Layout};
@@ -172,12 +172,7 @@ fn a_failure_names_shard_and_sample() {
     dataset.spoil(8);
     let into = packed(&dataset);
     let pipeline = open(&dataset, &into, &small_images()).unwrap();
-    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
-    let error = loop {
-        if let Err(error) = epoch.next_batch() {
-            break error.to_string();
-        }
-    };
+    let error = failure(&mut pipeline.epoch(0, 0, 1, 0).unwrap()).to_string();
     assert!(error.contains(".packed/class0/00008.jpg"), "{error}");
 }
 
