@@ -11,7 +11,7 @@ pub mod tables;
 mod tars;
 mod waits;
 
-pub use child::{Killable, await_no_threads, await_steps, child, report_step, threads};
+pub use child::{Killable, await_no_threads, await_steps, child, report_step, succeeds, threads};
 pub use epochs::{batches, failure, finished, ids, longs};
 use foreload::CacheChoice;
 use foreload::testing::config::{LoaderConfig, LoaderOptions};
@@ -125,8 +125,7 @@ impl Dataset {
         std::fs::rename(&data, &loose).unwrap();
         let mut program = Command::new(env!("CARGO_BIN_EXE_foreload"));
         program.arg("pack").args([&loose, &data]).env("FORELOAD_INDEX_DIR", self.beside("other"));
-        let output = program.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        succeeds(&mut program);
         self.indexed_anew()
     }
 

@@ -1,6 +1,7 @@
 //! Labels are found wherever they are stored. If there are none, they are never taken for 0.
 
 use crate::common::scene::{Scene, bytes_of, python, samples_are_found_by_extent, summary};
+use crate::common::succeeds;
 use crate::common::tar as shard;
 use crate::together::{folder, shards};
 use foreload::testing::config::{LoaderOptions, Weights};
@@ -84,14 +85,7 @@ with tarfile.open(target, 'w') as tar:
     }
     for order in ["extension", "0", "1", "2"] {
         let Some(mut python) = python() else { return };
-        let output = python
-            .args(["-c", SCRIPT])
-            .arg(&source)
-            .arg(scene.root.join("s.tar"))
-            .arg(order)
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        succeeds(python.args(["-c", SCRIPT]).arg(&source).arg(scene.root.join("s.tar")).arg(order));
         check_labels(&scene);
     }
 }

@@ -1,6 +1,6 @@
 //! Packed images on a GPU: Foreload's own kernel decodes them, and their batches are the CPU's bit for bit.
 
-use crate::common::{Dataset, batches, child};
+use crate::common::{Dataset, batches, child, succeeds};
 use crate::pipeline::{epoch, on_cpu, options, pipeline};
 use crate::stand_in;
 use crate::steady::never;
@@ -209,13 +209,7 @@ fn packed_dataset(of: &Dataset, name: &str) -> Arc<DatasetIndex> {
     let (into, index) = (of.beside(name), of.beside(&format!("{name}-index")));
     let program = Path::new(env!("CARGO_BIN_EXE_foreload"));
     let root = of.path(0).parent().unwrap().parent().unwrap().to_owned();
-    let done = Command::new(program)
-        .arg("pack")
-        .args([&root, &into])
-        .env("FORELOAD_INDEX_DIR", &index)
-        .output()
-        .unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    succeeds(Command::new(program).arg("pack").args([&root, &into]).env("FORELOAD_INDEX_DIR", &index));
     let options = IndexOptions { directory: Some(index), ..IndexOptions::default() };
     Arc::new(DatasetIndex::open(&into, &options).unwrap())
 }
@@ -263,8 +257,7 @@ fn tables_count_as_device_memory() {
 
 #[test]
 fn nvjpeg_is_not_needed() {
-    let output = child(works_without_nvjpeg).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    succeeds(&mut child(works_without_nvjpeg));
 }
 
 #[test]

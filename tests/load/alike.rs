@@ -1,7 +1,7 @@
 //! Files that begin like packed or indexed images, but were not made by Foreload. Wherever they are stored, they are
 //! treated as any other file and delivered unchanged.
 
-use crate::common::{ids, jpeg, tar_of_samples, wait_for};
+use crate::common::{ids, jpeg, succeeds, tar_of_samples, wait_for};
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderOptions};
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
@@ -70,8 +70,7 @@ impl Alike {
     fn packed(&self, more: &[&str]) -> PathBuf {
         let mut program = Command::new(env!("CARGO_BIN_EXE_foreload"));
         program.arg("pack").args([self.path("data"), self.path("packed")]).args(more);
-        let output = program.env("FORELOAD_INDEX_DIR", self.path("index")).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        succeeds(program.env("FORELOAD_INDEX_DIR", self.path("index")));
         self.path("packed")
     }
 

@@ -2,7 +2,8 @@
 //! and the consumer do.
 
 use crate::common::{
-    Dataset, await_no_threads, batches, child, epoch_bytes, failure, finished, ids, threads, wait_for,
+    Dataset, await_no_threads, batches, child, epoch_bytes, failure, finished, ids, succeeds, threads,
+    wait_for,
 };
 use foreload::Error;
 use foreload::Shuffling;
@@ -199,8 +200,7 @@ fn memory_that_cannot_work_is_refused_with_the_number() {
 
 #[test]
 fn dropping_in_the_middle_ends_all_threads() {
-    let output = child(drops_in_the_middle).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    succeeds(&mut child(drops_in_the_middle));
 }
 
 #[test]

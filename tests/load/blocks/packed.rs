@@ -2,7 +2,7 @@
 
 use super::{EACH, KINDS, SAMPLES, SHARDS, by_sample, gzip, pipeline};
 use crate::common::scene::{Scene, tfrecord};
-use crate::common::{epoch_bytes, small_images};
+use crate::common::{epoch_bytes, small_images, succeeds};
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::dataset::DatasetIndex;
 use foreload::testing::pipeline::Pipeline;
@@ -109,8 +109,7 @@ fn records_come_back_as_they_were_before_they_were_compressed() {
         let mut program = Command::new(env!("CARGO_BIN_EXE_foreload"));
         program.arg(command).args([from, into]).args(["--files"].iter().filter(|_| command == "pack"));
         program.env("FORELOAD_INDEX_DIR", scene.options.directory.as_ref().unwrap());
-        let output = program.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let output = succeeds(&mut program);
         let told = String::from_utf8_lossy(&output.stdout);
         assert_eq!(told.contains("1 compressed shards were written"), command == "unpack", "{told}");
     }

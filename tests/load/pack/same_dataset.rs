@@ -1,7 +1,7 @@
 //! A packed dataset equals its source: samples, order, labels, fields, names and batches.
 
 use super::Scene;
-use crate::common::{Dataset, epoch_bytes, failure, small_images};
+use crate::common::{Dataset, epoch_bytes, failure, small_images, succeeds};
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderOptions};
 use foreload::testing::dataset::{ClassRef, Contents, DatasetIndex, Layout};
@@ -18,8 +18,7 @@ fn packed(dataset: &Dataset) -> PathBuf {
     let into = dataset.beside("packed");
     let scene = Scene::new();
     let mut command = scene.command("pack", &dataset.beside("data"), &into, &["--shard-size", "8000"]);
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    succeeds(&mut command);
     assert!(fs::read_dir(&into).unwrap().count() > 4, "several shards");
     into
 }

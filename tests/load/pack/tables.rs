@@ -3,7 +3,7 @@
 use super::Scene;
 use crate::common::scene::tfrecord;
 use crate::common::tables::{Feature, MdsColumn, example, mds_index, mds_shard};
-use crate::common::{jpeg, png, small_images};
+use crate::common::{jpeg, png, small_images, succeeds};
 use foreload::Result;
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderOptions, OnError};
@@ -122,8 +122,7 @@ fn digest(pipeline: &Pipeline, batch: &Batch, fields: &[String]) -> [u8; 32] {
 /// Packs a table in small shards, and compares the result with its source.
 pub(super) fn same_dataset(scene: &Scene, root: &Path, packed: &str) {
     let into = scene.path(packed);
-    let output = scene.command("pack", root, &into, &["--shard-size", "6000"]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    succeeds(&mut scene.command("pack", root, &into, &["--shard-size", "6000"]));
     let (one, other) = (summary(scene, root), summary(scene, &into));
     assert_eq!((other.layout, other.notes.packed_of), (Layout::Packed, Some(one.layout)));
     assert_eq!(
