@@ -3,6 +3,7 @@
 
 mod child;
 mod epochs;
+mod files;
 mod fuzz;
 pub mod scene;
 pub mod secrets;
@@ -13,6 +14,7 @@ mod waits;
 
 pub use child::{Killable, await_no_threads, await_steps, child, report_step, succeeds, threads};
 pub use epochs::{batches, failure, finished, ids, longs};
+pub use files::files_below;
 use foreload::CacheChoice;
 use foreload::testing::config::{LoaderConfig, LoaderOptions};
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};

@@ -1,7 +1,7 @@
 //! Changes of a dataset between two starts: a run continues after changes that affect no sample; all other changes are
 //! noticed and named.
 
-use crate::common::scene::{Scene, bytes_of, summary, tfrecord};
+use crate::common::scene::{Scene, all_of, bytes_of, summary, tfrecord};
 use crate::common::{child, tar, tick};
 use foreload::Error;
 use foreload::testing::dataset::{Changed, Contents, DatasetIndex, FileId, IndexOptions, IndexOrigin, Stamp};
@@ -51,15 +51,6 @@ fn files() -> Scene {
         scene.write(path, path.as_bytes());
     }
     scene
-}
-
-/// All data of an index about its samples.
-fn all_of(index: &DatasetIndex) -> Vec<(PathBuf, u64, u32, u32)> {
-    let of = |sample| {
-        let extent = index.extent(sample);
-        (index.path(extent.file), extent.offset, extent.length, index.label(sample))
-    };
-    (0..index.len()).map(of).collect()
 }
 
 /// Replaces a file as `cp -a` does: another inode with the same bytes and times.

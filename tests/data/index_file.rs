@@ -1,8 +1,8 @@
 //! The index file may be damaged before a run, and changed in any way during a run; and it works without a home
 //! directory.
 
-use crate::common::scene::{Scene, summary};
-use crate::common::{child, tar_of_samples};
+use crate::common::scene::{Scene, all_of, summary};
+use crate::common::{child, succeeds, tar_of_samples};
 use foreload::testing::dataset::{DatasetIndex, IndexOptions, IndexOrigin};
 use std::fs::{self, DirBuilder, File, FileTimes};
 use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt, symlink};
@@ -18,10 +18,8 @@ fn dataset() -> PathBuf {
 }
 
 fn assert_passes(command: &mut Command) {
-    let output = command.output().unwrap();
-    let shown =
-        [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned()).concat();
-    assert!(output.status.success() && shown.contains("1 passed"), "{}: {shown}", output.status);
+    let shown = String::from_utf8_lossy(&succeeds(command).stdout).into_owned();
+    assert!(shown.contains("1 passed"), "{shown}");
 }
 
 fn classes_of_images(classes: usize, images: usize) -> Scene {
@@ -32,14 +30,6 @@ fn classes_of_images(classes: usize, images: usize) -> Scene {
         }
     }
     scene
-}
-
-fn all_of(index: &DatasetIndex) -> Vec<(PathBuf, u32, u32)> {
-    let of = |sample| {
-        let extent = index.extent(sample);
-        (index.path(extent.file), extent.length, index.label(sample))
-    };
-    (0..index.len()).map(of).collect()
 }
 
 #[test]

@@ -1,17 +1,14 @@
 //! A process that forks while it has a store: the child may end in any way.
 
 use super::world::World;
-use crate::common::child;
+use crate::common::{child, succeeds};
 use foreload::testing::tier::store::Offer;
 
 const PLENTY: u64 = 64 << 20;
 
 #[test]
 fn a_forked_child_ends_nothing_of_its_parents() {
-    let output = child(forks_on_purpose).output().unwrap();
-    let shown =
-        [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned()).concat();
-    assert!(output.status.success(), "{shown}");
+    succeeds(&mut child(forks_on_purpose));
 }
 
 #[test]

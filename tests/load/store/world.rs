@@ -1,6 +1,6 @@
 //! A dataset in one shard whose bytes are known, caches for it, and processes that fill them.
 
-use crate::common::{random_bytes, tar_of_samples, wait_until};
+use crate::common::{files_below, random_bytes, tar_of_samples, wait_until};
 use foreload::testing::dataset::{DatasetIndex, FileId, FileVersion, IndexOptions, Stamp};
 use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::tier::store::{Offer, Store, StoreOptions, checksum};
@@ -170,20 +170,11 @@ pub fn linked(cache: &Path) -> Option<u64> {
 
 /// All files of a cache that are neither segments nor permanent.
 pub fn leftovers(cache: &Path) -> Vec<PathBuf> {
-    let mut left = vec![cache.to_path_buf()];
-    let mut found = Vec::new();
-    while let Some(path) = left.pop() {
-        if path.is_dir() {
-            left.extend(
-                fs::read_dir(path).expect("a directory").map(|entry| entry.expect("an entry").path()),
-            );
-        } else if !["lock", "CACHEDIR.TAG", "used", "dataset.json"].iter().any(|name| path.ends_with(name))
-            && path.extension().is_none_or(|extension| extension != "seg")
-        {
-            found.push(path);
-        }
-    }
-    found
+    let is_known = |path: &PathBuf| {
+        ["lock", "CACHEDIR.TAG", "used", "dataset.json"].iter().any(|name| path.ends_with(name))
+            || path.extension().is_some_and(|extension| extension == "seg")
+    };
+    files_below(cache).into_iter().filter(|path| !is_known(path)).collect()
 }
 
 /// The value of a variable that was set for a child.
