@@ -3,7 +3,7 @@
 
 use crate::common::{Dataset, jpeg, wait_for, with_cache};
 use crate::packed::own;
-use crate::pipeline::{epoch, on_cpu, options, pipeline};
+use crate::pipeline::{epoch, on_cpu, options, pipeline, small};
 use crate::several_images::{self, Shard};
 use crate::stand_in;
 use crate::views;
@@ -13,7 +13,6 @@ use foreload::testing::batch::Place;
 use foreload::testing::config::{AllowedBackends, CpuDecode, GpuDecoder, LoaderOptions, OnError};
 use foreload::testing::decode::Backend;
 use foreload::testing::decode::forms::{ConvertedFormat, FormatConverter};
-use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::{CacheStats, FormChoice};
 
 /// A dataset whose samples are all indexed, or in turn indexed, packed and plain JPEGs.
@@ -152,13 +151,8 @@ fn little_memory_changes_no_byte() {
     let dataset = dataset(48, true);
     for decoder in [GpuDecoder::Own, GpuDecoder::Auto] {
         let asked = LoaderOptions { batch_size: 24, decoder, ..options() };
-        let index = dataset.index();
         let (expected, _) = epoch(&pipeline(&dataset, &asked, AllowedBackends::Hardware), 1);
-        let mut config = asked.check(&index).unwrap();
-        config.backends = AllowedBackends::Hardware;
-        config.pools.slot_bytes = 2 << 20;
-        config.device_pools.as_mut().unwrap().arena = 64 << 10;
-        let small = Pipeline::new(index, config);
+        let small = small(&dataset, &asked, AllowedBackends::Hardware, 64 << 10);
         for _ in 0..3 {
             assert!(epoch(&small, 1).0 == expected, "{decoder:?}");
         }

@@ -1,7 +1,7 @@
 //! MixUp and CutMix on a GPU: one more launch per view, with the CPU's bits.
 
 use crate::common::Dataset;
-use crate::pipeline::{on_cpu, pipeline};
+use crate::pipeline::{on_cpu, pipeline, small};
 use crate::stand_in;
 use crate::views::asked;
 use foreload::Mixing;
@@ -76,13 +76,7 @@ fn a_batch_that_does_not_fit_is_mixed_at_last() {
     let dataset = Dataset::folder(48);
     let asked = LoaderOptions { batch_size: 24, ..mixed(SAME, CHOICE) };
     let expected = epoch(&dataset.pipeline(&on_cpu(&asked)), Place::Host);
-    let index = dataset.index();
-    let mut config = asked.check(&index).unwrap();
-    config.backends = AllowedBackends::Cpu;
-    // There are slots for about ten of 24 files, and device memory for the planes of a few images.
-    config.pools.slot_bytes = 2 << 20;
-    config.device_pools.as_mut().unwrap().arena = 64 << 10;
-    let small = Pipeline::new(index, config);
+    let small = small(&dataset, &asked, AllowedBackends::Cpu, 64 << 10);
     let before = cuda.calls("cuLaunchKernel");
     for _ in 0..3 {
         assert!(epoch(&small, Place::Cuda(0)) == expected);

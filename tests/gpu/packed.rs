@@ -1,7 +1,7 @@
 //! Packed images on a GPU: Foreload's own kernel decodes them, and their batches are the CPU's bit for bit.
 
 use crate::common::{Dataset, batches, child, succeeds};
-use crate::pipeline::{epoch, on_cpu, options, pipeline};
+use crate::pipeline::{epoch, on_cpu, options, pipeline, small};
 use crate::stand_in;
 use crate::steady::never;
 use foreload::Device;
@@ -97,12 +97,7 @@ fn little_memory_changes_no_byte() {
     let dataset = dataset(48, |sample| sample % 3 != 0);
     let asked = own(LoaderOptions { batch_size: 24, ..options() });
     let (expected, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 1);
-    let index = dataset.index();
-    let mut config = asked.check(&index).unwrap();
-    // There are slots for some of 24 files, and device memory for a few of 24 images.
-    config.pools.slot_bytes = 2 << 20;
-    config.device_pools.as_mut().unwrap().arena = 48 << 10;
-    let small = Pipeline::new(index, config);
+    let small = small(&dataset, &asked, AllowedBackends::All, 48 << 10);
     for _ in 0..3 {
         assert!(epoch(&small, 1).0 == expected);
     }

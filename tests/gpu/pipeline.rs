@@ -6,7 +6,9 @@ use crate::stand_in;
 use foreload::Error;
 use foreload::testing::augment::{DType, Fidelity, MemoryFormat};
 use foreload::testing::batch::{Batch, Place, Tensor};
-use foreload::testing::config::{AllowedBackends, CpuDecode, GpuDecoder, LoaderOptions, OnError};
+use foreload::testing::config::{
+    AllowedBackends, CpuDecode, GpuDecoder, LoaderConfig, LoaderOptions, OnError,
+};
 use foreload::testing::decode::Backend;
 use foreload::testing::pipeline::{EpochStats, Pipeline, Poll, release_gpus};
 use foreload::testing::schedule::LastBatch;
@@ -23,12 +25,36 @@ pub fn options() -> LoaderOptions {
     }
 }
 
-/// A pipeline on the GPU whose images are decoded by `backends` only.
-pub fn pipeline(dataset: &Dataset, options: &LoaderOptions, backends: AllowedBackends) -> Pipeline {
+/// A pipeline on the GPU whose checked settings are changed.
+pub fn changed(
+    dataset: &Dataset,
+    options: &LoaderOptions,
+    change: impl FnOnce(&mut LoaderConfig),
+) -> Pipeline {
     let index = dataset.index();
     let mut config = options.check(&index).unwrap();
-    config.backends = backends;
+    change(&mut config);
     Pipeline::new(index, config)
+}
+
+/// A pipeline on the GPU whose images are decoded by `backends` only.
+pub fn pipeline(dataset: &Dataset, options: &LoaderOptions, backends: AllowedBackends) -> Pipeline {
+    changed(dataset, options, |config| config.backends = backends)
+}
+
+/// A pipeline like [`pipeline`] with slots for about ten of 24 files, and with `arena` bytes of device memory, which
+/// are enough for the planes of a few of 24 images.
+pub fn small(
+    dataset: &Dataset,
+    options: &LoaderOptions,
+    backends: AllowedBackends,
+    arena: usize,
+) -> Pipeline {
+    changed(dataset, options, |config| {
+        config.backends = backends;
+        config.pools.slot_bytes = 2 << 20;
+        config.device_pools.as_mut().unwrap().arena = arena;
+    })
 }
 
 /// The same settings without a GPU.
@@ -121,13 +147,7 @@ fn a_batch_that_does_not_fit_goes_in_pieces() {
     let dataset = Dataset::folder(48);
     let asked = LoaderOptions { batch_size: 24, ..options() };
     let (expected, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 1);
-    let index = dataset.index();
-    let mut config = asked.check(&index).unwrap();
-    config.backends = AllowedBackends::Cpu;
-    // There are slots for about ten of 24 files, and device memory for the planes of three or four of 24 images.
-    config.pools.slot_bytes = 2 << 20;
-    config.device_pools.as_mut().unwrap().arena = 32 << 10;
-    let small = Pipeline::new(index, config);
+    let small = small(&dataset, &asked, AllowedBackends::Cpu, 32 << 10);
     for _ in 0..3 {
         assert!(epoch(&small, 1).0 == expected);
     }
@@ -138,12 +158,11 @@ fn a_consumer_that_looks_often_does_not_keep_a_batch_from_going_in_pieces() {
     let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(48);
     let asked = LoaderOptions { batch_size: 48, ..options() };
-    let index = dataset.index();
-    let mut config = asked.check(&index).unwrap();
-    config.backends = AllowedBackends::Cpu;
-    // There are fewer slots than a batch needs.
-    config.pools.slot_bytes = 512 << 10;
-    let pipeline = Pipeline::new(index, config);
+    let pipeline = changed(&dataset, &asked, |config| {
+        config.backends = AllowedBackends::Cpu;
+        // There are fewer slots than a batch needs.
+        config.pools.slot_bytes = 512 << 10;
+    });
     let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
     let mut looks = std::iter::repeat_with(|| epoch.poll(Duration::from_millis(5)).unwrap()).take(4000);
     assert!(looks.any(|poll| matches!(poll, Poll::Batch(_))), "it never came");
@@ -158,11 +177,11 @@ fn an_image_without_room_on_the_device_is_neither_replaced_nor_left_out() {
         (OnError::Zero, AllowedBackends::Cpu),
         (OnError::Raise, AllowedBackends::All),
     ] {
-        let index = dataset.index();
-        let mut config = LoaderOptions { on_error, ..options() }.check(&index).unwrap();
-        config.backends = backends;
-        config.device_pools.as_mut().unwrap().arena = 64;
-        let error = drive(&Pipeline::new(index, config), || {}).unwrap_err().to_string();
+        let pipeline = changed(&dataset, &LoaderOptions { on_error, ..options() }, |config| {
+            config.backends = backends;
+            config.device_pools.as_mut().unwrap().arena = 64;
+        });
+        let error = drive(&pipeline, || {}).unwrap_err().to_string();
         assert!(error.contains("device_memory: leaves 64 bytes") && error.contains("raise it to"), "{error}");
         assert!(error.starts_with("sample "), "{error}");
     }

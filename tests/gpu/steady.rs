@@ -3,11 +3,10 @@
 
 use crate::common::{Dataset, child, succeeds};
 use crate::counting;
-use crate::pipeline::{epoch, on_cpu, options, pipeline};
+use crate::pipeline::{changed, epoch, on_cpu, options, pipeline};
 use crate::stand_in::{self, Cuda, Nvjpeg};
 use foreload::testing::config::{AllowedBackends, LANES, LoaderOptions, OnError};
 use foreload::testing::gpu::StreamRef;
-use foreload::testing::pipeline::Pipeline;
 
 /// Functions that make, allocate or page-lock something, or wait for everything.
 const NEVER: [&str; 17] = [
@@ -159,11 +158,10 @@ fn tight_slots_page_lock_no_memory_for_single_images() {
     let asked = LoaderOptions { batch_size: 128, on_error: OnError::Skip, ..options() };
     let by_cpu = dataset.pipeline(&on_cpu(&asked));
     let made = |slot_bytes: Option<usize>| {
-        let index = dataset.index();
-        let mut config = asked.check(&index).unwrap();
-        config.backends = AllowedBackends::Cpu;
-        config.pools.slot_bytes = slot_bytes.unwrap_or(config.pools.slot_bytes);
-        let pipeline = Pipeline::new(index, config);
+        let pipeline = changed(&dataset, &asked, |config| {
+            config.backends = AllowedBackends::Cpu;
+            config.pools.slot_bytes = slot_bytes.unwrap_or(config.pools.slot_bytes);
+        });
         let before = cuda.calls("cuMemHostRegister_v2");
         let mut read = 0;
         for number in 0..4 {

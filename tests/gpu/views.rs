@@ -1,7 +1,7 @@
 //! Several views of each image on a GPU: the image is decoded once, and each view has its own launch and tensor.
 
 use crate::common::{Dataset, batches, longs};
-use crate::pipeline::{mean_difference, on_cpu, options, pipeline};
+use crate::pipeline::{mean_difference, on_cpu, options, pipeline, small};
 use crate::stand_in::{self, Cuda};
 use foreload::testing::augment::{Fidelity, ImageTransforms, MemoryFormat};
 use foreload::testing::batch::{Batch, Place};
@@ -184,13 +184,7 @@ fn views_of_a_batch_that_does_not_fit_go_in_pieces() {
     let dataset = Dataset::folder(48);
     let asked = LoaderOptions { batch_size: 24, ..asked(TEN) };
     let (expected, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 1, Place::Host);
-    let index = dataset.index();
-    let mut config = asked.check(&index).unwrap();
-    config.backends = AllowedBackends::Cpu;
-    // There are slots for about ten of 24 files, and device memory for the planes of a few images.
-    config.pools.slot_bytes = 2 << 20;
-    config.device_pools.as_mut().unwrap().arena = 64 << 10;
-    let small = Pipeline::new(index, config);
+    let small = small(&dataset, &asked, AllowedBackends::Cpu, 64 << 10);
     let before = cuda.calls("cuLaunchKernel");
     assert!(epoch(&small, 1, Place::Cuda(0)).0 == expected);
     let launches = cuda.calls("cuLaunchKernel") - before;
