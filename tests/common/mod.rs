@@ -17,7 +17,7 @@ pub use epochs::{batches, failure, finished, ids, longs};
 pub use files::files_below;
 use foreload::CacheChoice;
 use foreload::testing::config::{LoaderConfig, LoaderOptions};
-use foreload::testing::dataset::{DatasetIndex, IndexOptions};
+use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
 use foreload::testing::decode::forms::{ConvertedFormat, FormatConverter};
 use foreload::testing::io::fault::{FaultOptions, FaultReader};
 use foreload::testing::pipeline::Pipeline;
@@ -27,7 +27,7 @@ pub use fuzz::fuzz;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 pub use seeds::{seeds, thorough};
 use sha2::{Digest, Sha256};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -202,6 +202,19 @@ impl Dataset {
         let page = "<!DOCTYPE html> not found ".repeat(length);
         std::fs::write(&self.paths[sample], &page.as_bytes()[..length]).unwrap();
     }
+}
+
+/// A pipeline of the dataset at `root`, whose index is kept in `index_dir`.
+pub fn open(
+    root: &Path,
+    index_dir: PathBuf,
+    contents: Contents,
+    options: &LoaderOptions,
+) -> foreload::Result<Pipeline> {
+    let options = LoaderOptions { index_dir: Some(index_dir), ..options.clone() };
+    let checked = options.validate()?;
+    let index = Arc::new(DatasetIndex::open(root, &checked.index_options(contents))?);
+    Ok(Pipeline::new(index.clone(), checked.check(&index)?))
 }
 
 /// Options for small images on the CPU, of every sample in each epoch.

@@ -1,17 +1,16 @@
 //! Files that begin like packed or indexed images, but were not made by Foreload. Wherever they are stored, they are
 //! treated as any other file and delivered unchanged.
 
-use crate::common::{ids, jpeg, succeeds, tar_of_samples, wait_for};
+use crate::common::{self, ids, jpeg, succeeds, tar_of_samples, wait_for};
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderOptions};
-use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
+use foreload::testing::dataset::Contents;
 use foreload::testing::decode::forms::{ConvertedFormat, FormatConverter};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::FormChoice;
 use foreload::{CacheChoice, TierName};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use tempfile::TempDir;
 
 /// The number of files of each kind: enough to fill more than one block of memory.
@@ -75,11 +74,7 @@ impl Alike {
     }
 
     fn pipeline(&self, root: &Path, contents: Contents, options: &LoaderOptions) -> Pipeline {
-        let options = LoaderOptions { index_dir: Some(self.path("index")), ..options.clone() };
-        let asked: IndexOptions = options.validate().unwrap().index_options(contents);
-        let index = Arc::new(DatasetIndex::open(root, &asked).unwrap());
-        let config = options.check(&index).unwrap();
-        Pipeline::new(index, config)
+        common::open(root, self.path("index"), contents, options).unwrap()
     }
 
     /// Reads an epoch, checks that each sample has its own file, and returns the number of rebuilt files.

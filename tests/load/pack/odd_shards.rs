@@ -1,7 +1,7 @@
 //! Tar shards with unusual labels, images or members mean the same after they are packed.
 
 use super::Scene;
-use crate::common::{batches, epoch_bytes, jpeg, small_images, tar};
+use crate::common::{self, batches, epoch_bytes, jpeg, small_images, tar};
 use foreload::Result;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderOptions};
 use foreload::testing::dataset::{Contents, DatasetIndex};
@@ -14,10 +14,7 @@ pub(super) fn shard(scene: &Scene, name: &str, members: &[(&str, &[u8])]) {
 }
 
 fn open(scene: &Scene, root: &str, options: &LoaderOptions) -> Result<Pipeline> {
-    let options = LoaderOptions { index_dir: Some(scene.path("index")), ..options.clone() };
-    let checked = options.validate()?;
-    let index = Arc::new(DatasetIndex::open(&scene.path(root), &checked.index_options(Contents::Images))?);
-    Ok(Pipeline::new(index.clone(), checked.check(&index)?))
+    common::open(&scene.path(root), scene.path("index"), Contents::Images, options)
 }
 
 fn error(scene: &Scene, root: &str, options: &LoaderOptions) -> String {

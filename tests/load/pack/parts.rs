@@ -2,10 +2,10 @@
 
 use super::Scene;
 use crate::cached_parts::WAYS;
-use crate::common::{epoch_bytes, photograph, small_images, tar_of_samples};
+use crate::common::{self, epoch_bytes, photograph, small_images, tar_of_samples};
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, LoaderOptions};
-use foreload::testing::dataset::{Contents, DatasetIndex};
+use foreload::testing::dataset::Contents;
 use foreload::testing::io::{Direct, ReadStats};
 use foreload::testing::pipeline::Pipeline;
 use foreload::{CacheChoice, Error, Fidelity, FieldKind};
@@ -13,7 +13,6 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::ops::Range;
-use std::sync::Arc;
 
 const SAMPLES: u64 = 24;
 
@@ -37,11 +36,7 @@ fn packed_tar(members: impl Fn(u64) -> Vec<(&'static str, Vec<u8>)>) -> Scene {
 }
 
 fn open(scene: &Scene, root: &str, options: &LoaderOptions) -> Pipeline {
-    let options = LoaderOptions { index_dir: Some(scene.path("index")), ..options.clone() };
-    let checked = options.validate().unwrap();
-    let contents = checked.index_options(Contents::Images);
-    let index = Arc::new(DatasetIndex::open(&scene.path(root), &contents).unwrap());
-    Pipeline::new(index.clone(), checked.check(&index).unwrap())
+    common::open(&scene.path(root), scene.path("index"), Contents::Images, options).unwrap()
 }
 
 /// The read statistics of an epoch. `see` gets each batch.

@@ -1,7 +1,7 @@
 //! A packed dataset equals its source: samples, order, labels, fields, names and batches.
 
 use super::Scene;
-use crate::common::{Dataset, epoch_bytes, failure, small_images, succeeds};
+use crate::common::{self, Dataset, epoch_bytes, failure, small_images, succeeds};
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderOptions};
 use foreload::testing::dataset::{ClassRef, Contents, DatasetIndex, Layout};
@@ -11,7 +11,6 @@ use foreload::{Fidelity, Labels, Result};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// Packs `data` into a directory next to it, in shards of a few samples each.
 fn packed(dataset: &Dataset) -> PathBuf {
@@ -24,10 +23,7 @@ fn packed(dataset: &Dataset) -> PathBuf {
 }
 
 fn open(dataset: &Dataset, root: &Path, options: &LoaderOptions) -> Result<Pipeline> {
-    let options = LoaderOptions { index_dir: Some(dataset.beside("index")), ..options.clone() };
-    let checked = options.validate()?;
-    let index = Arc::new(DatasetIndex::open(root, &checked.index_options(Contents::Images))?);
-    Ok(Pipeline::new(index.clone(), checked.check(&index)?))
+    common::open(root, dataset.beside("index"), Contents::Images, options)
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::Scene;
 use crate::common::scene::tfrecord;
 use crate::common::tables::{Feature, MdsColumn, example, mds_index, mds_shard};
-use crate::common::{jpeg, png, small_images, succeeds};
+use crate::common::{self, jpeg, png, small_images, succeeds};
 use foreload::Result;
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderOptions, OnError};
@@ -13,7 +13,6 @@ use foreload::testing::rng::{RandomKey, Use};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A TFRecord dataset in which every seventh sample has no image, and one sample has only a number.
@@ -82,11 +81,7 @@ pub(super) fn fixture(name: &str) -> String {
 }
 
 pub(super) fn open(scene: &Scene, root: &Path, options: LoaderOptions) -> Result<Pipeline> {
-    let options = LoaderOptions { index_dir: Some(scene.path("index")), ..options };
-    let checked = options.validate()?;
-    let index = Arc::new(DatasetIndex::open(root, &checked.index_options(Contents::Images))?);
-    let config = checked.check(&index)?;
-    Ok(Pipeline::new(index, config))
+    common::open(root, scene.path("index"), Contents::Images, &options)
 }
 
 fn summary(scene: &Scene, root: &Path) -> IndexSummary {
