@@ -1,10 +1,8 @@
 //! A process that forks while it has a store: the child may end in any way.
 
-use super::world::World;
+use super::world::{PLENTY, World};
 use crate::common::{child, succeeds};
 use foreload::testing::tier::store::Offer;
-
-const PLENTY: u64 = 64 << 20;
 
 #[test]
 fn a_forked_child_ends_nothing_of_its_parents() {
@@ -17,8 +15,7 @@ fn forks_on_purpose() {
     let world = World::new(1, 60, 9000);
     let store = world.open(PLENTY);
     let claim = store.lock_unit(3).expect("nobody has it");
-    world.offer_all(&store, 0..30);
-    store.flush();
+    world.store_all(&store, 0..30);
     // Some samples are queued, and a segment is open.
     world.offer_all(&store, 30..50);
     // SAFETY: the child uses only its own memory, and exits without the parent's exit handlers.
@@ -42,8 +39,7 @@ fn forks_on_purpose() {
     assert_eq!(status, 0, "the child's end");
     let other = world.open(PLENTY);
     assert!(other.lock_unit(3).is_none(), "still claimed");
-    world.offer_all(&store, 50..60);
-    store.flush();
+    world.store_all(&store, 50..60);
     assert_eq!(world.check(&store, "in the parent"), 60);
     drop(claim);
     assert!(other.lock_unit(3).is_some());

@@ -24,6 +24,9 @@ pub fn shuffled(count: u64, random: &mut RandomStream) -> Vec<u64> {
     order
 }
 
+/// A quota that holds all samples of a test.
+pub const PLENTY: u64 = 64 << 20;
+
 /// A dataset and the bytes of its only shard.
 pub struct World {
     pub index: Arc<DatasetIndex>,
@@ -89,6 +92,12 @@ impl World {
                 std::thread::yield_now();
             }
         }
+    }
+
+    /// Offers samples like [`World::offer_all`], and waits until they are published.
+    pub fn store_all(&self, store: &Store, samples: impl IntoIterator<Item = u64>) {
+        self.offer_all(store, samples);
+        store.flush();
     }
 
     /// Reads all located samples and checks their bytes. Returns their number.
