@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 SIZE = (72, 104)
+"""The height and width of the images, which are not multiples of a block."""
 SETTINGS = {
     "batch_size": 1,
     "train": False,
@@ -24,8 +25,7 @@ SETTINGS = {
     "on_error": "zero",
     "max_errors": 1000,
 }
-"""Loaders with these settings decode every pixel, one image at a time."""
-"""The height and width of the images, which are not multiples of a block."""
+"""Settings of loaders that decode every pixel, one image at a time."""
 
 
 def _damaged(rng: np.random.Generator, mode: str) -> bytes:

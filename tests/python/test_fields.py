@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import shards
 from foreload import fields
+from numpy import from_dlpack as array
 from PIL import Image
 
 FIELDS = ["jpg", "seg.png", "txt", "json", "cls", "npy"]
@@ -22,10 +23,6 @@ FIELDS = ["jpg", "seg.png", "txt", "json", "cls", "npy"]
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shards.make(tmp_path_factory.mktemp("fields"))
-
-
-def array(tensor: Any) -> np.ndarray:
-    return np.from_dlpack(tensor)
 
 
 def seen_mask(values: np.ndarray, view: dict[str, Any], size: tuple[int, int]) -> np.ndarray:
