@@ -25,6 +25,13 @@ pub fn succeeds(command: &mut Command) -> Output {
     output
 }
 
+/// Runs one test as a [`child`], which must pass. Returns its standard output.
+pub fn passes(child: &mut Command) -> String {
+    let shown = String::from_utf8_lossy(&succeeds(child).stdout).into_owned();
+    assert!(shown.contains("1 passed"), "{shown}");
+    shown
+}
+
 /// The names of this process's threads that the library has started, all of which begin with `foreload-`.
 pub fn threads() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("this process's threads");

@@ -12,7 +12,7 @@ pub mod tables;
 mod tars;
 mod waits;
 
-pub use child::{Killable, await_no_threads, await_steps, child, report_step, succeeds, threads};
+pub use child::{Killable, await_no_threads, await_steps, child, passes, report_step, succeeds, threads};
 pub use epochs::{batches, failure, finished, ids, longs};
 pub use files::files_below;
 use foreload::CacheChoice;

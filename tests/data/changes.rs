@@ -2,7 +2,7 @@
 //! noticed and named.
 
 use crate::common::scene::{Scene, all_of, bytes_of, summary, tfrecord};
-use crate::common::{child, tar, tick};
+use crate::common::{child, passes, tar, tick};
 use foreload::Error;
 use foreload::testing::dataset::{Changed, Contents, DatasetIndex, FileId, IndexOptions, IndexOrigin, Stamp};
 use std::fs::{self, File, FileTimes};
@@ -405,9 +405,7 @@ fn open_and_tell() {
 
 #[test]
 fn a_relative_path_stays_relative_to_where_it_was_given() {
-    let output = of(open_here_and_read_there, &loose()).output().unwrap();
-    let shown = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && shown.contains("1 passed"), "{shown}");
+    passes(&mut of(open_here_and_read_there, &loose()));
 }
 
 #[test]

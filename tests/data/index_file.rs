@@ -2,7 +2,7 @@
 //! directory.
 
 use crate::common::scene::{Scene, all_of, summary};
-use crate::common::{child, succeeds, tar_of_samples};
+use crate::common::{child, passes, tar_of_samples};
 use foreload::testing::dataset::{DatasetIndex, IndexOptions, IndexOrigin};
 use std::fs::{self, DirBuilder, File, FileTimes};
 use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt, symlink};
@@ -15,11 +15,6 @@ const DATASET: &str = "FORELOAD_TEST_DATASET";
 
 fn dataset() -> PathBuf {
     std::env::var_os(DATASET).expect("a test above says it").into()
-}
-
-fn assert_passes(command: &mut Command) {
-    let shown = String::from_utf8_lossy(&succeeds(command).stdout).into_owned();
-    assert!(shown.contains("1 passed"), "{shown}");
 }
 
 fn classes_of_images(classes: usize, images: usize) -> Scene {
@@ -36,9 +31,7 @@ fn classes_of_images(classes: usize, images: usize) -> Scene {
 fn anything_may_happen_to_the_file_while_it_is_used() {
     let scene = classes_of_images(3, 2000);
     let directory = scene.options.directory.as_ref().unwrap();
-    assert_passes(
-        child(use_a_file_that_changes).env(DATASET, &scene.root).env("FORELOAD_INDEX_DIR", directory),
-    );
+    passes(child(use_a_file_that_changes).env(DATASET, &scene.root).env("FORELOAD_INDEX_DIR", directory));
 }
 
 #[test]
@@ -128,7 +121,7 @@ fn a_home_that_cannot_be_written_to_is_no_failure() {
         for origin in ["built", "loaded"] {
             let mut child = homeless(open_without_a_home, &scene, temporary.path());
             home.map(|home| child.env("HOME", home));
-            assert_passes(child.env("EXPECTED", origin));
+            passes(child.env("EXPECTED", origin));
         }
     }
 }
@@ -169,7 +162,7 @@ fn a_temporary_directory_of_others_is_left_alone() {
     let scene = classes_of_images(1, 3);
     for kind in ["open to all", "a link"] {
         let temporary = tempfile::tempdir().unwrap();
-        assert_passes(homeless(open_beside_others, &scene, temporary.path()).env("KIND", kind));
+        passes(homeless(open_beside_others, &scene, temporary.path()).env("KIND", kind));
     }
 }
 
