@@ -139,9 +139,7 @@ impl Dataset {
 
     /// A pipeline with these options.
     pub fn pipeline(&self, options: &LoaderOptions) -> Pipeline {
-        let index = self.index();
-        let config = options.check(&index).unwrap();
-        Pipeline::new(index, config)
+        pipeline(self.index(), options)
     }
 
     /// A pipeline whose reads fail, are delayed and are reordered as `faults` says.
@@ -202,6 +200,13 @@ impl Dataset {
         let page = "<!DOCTYPE html> not found ".repeat(length);
         std::fs::write(&self.paths[sample], &page.as_bytes()[..length]).unwrap();
     }
+}
+
+/// A pipeline of the samples of an index.
+pub fn pipeline(index: impl Into<Arc<DatasetIndex>>, options: &LoaderOptions) -> Pipeline {
+    let index = index.into();
+    let config = options.check(&index).unwrap();
+    Pipeline::new(index, config)
 }
 
 /// A pipeline of the dataset at `root`, whose index is kept in `index_dir`.

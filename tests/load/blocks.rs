@@ -6,7 +6,7 @@ mod packed;
 use crate::common::scene::{Scene, tfrecord};
 use crate::common::tables::{Feature, MdsColumn, example, mds_index, mds_shard};
 use crate::common::{
-    batches, finished, ids, jpeg, labelled, small_images, tar_of_samples, wait_for, with_cache,
+    self, batches, finished, ids, jpeg, labelled, small_images, tar_of_samples, wait_for, with_cache,
 };
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
@@ -162,9 +162,7 @@ impl Kind {
 }
 
 fn pipeline(scene: &Scene, options: &LoaderOptions) -> Pipeline {
-    let index = Arc::new(scene.open().unwrap_or_else(|error| panic!("{error}")));
-    let config = options.check(&index).unwrap();
-    Pipeline::new(index, config)
+    common::pipeline(scene.open().unwrap_or_else(|error| panic!("{error}")), options)
 }
 
 /// The contents of each sample's place in the batches of an epoch.
@@ -327,10 +325,7 @@ fn servers_are_asked_for_whole_blocks() {
             Arc::new(DatasetIndex::open(url.as_ref(), &options).unwrap_or_else(|error| panic!("{error}")))
         };
         let index = open();
-        let read = |index: Arc<DatasetIndex>| {
-            let config = small_images().check(&index).unwrap();
-            by_sample(&Pipeline::new(index, config), 0)
-        };
+        let read = |index: Arc<DatasetIndex>| by_sample(&common::pipeline(index, &small_images()), 0);
         let before = server.stats().requests;
         assert!(read(index.clone()) == expected, "{}", kind.name);
         let made = server.stats().requests - before;

@@ -1,7 +1,7 @@
 //! The pipeline with a list of tiers, memory before a directory: their capacities add up, bytes are the same as without
 //! tiers, and a fault in one tier costs at most a read of the next one.
 
-use crate::common::{batches, ids, random_bytes, with_cache};
+use crate::common::{batches, ids, pipeline, random_bytes, with_cache};
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
 use foreload::testing::pipeline::Pipeline;
@@ -71,9 +71,7 @@ impl Files {
     }
 
     fn pipeline(&self, options: &LoaderOptions) -> Pipeline {
-        let index = self.index();
-        let config = options.check(&index).unwrap();
-        Pipeline::new(index, config)
+        pipeline(self.index(), options)
     }
 }
 

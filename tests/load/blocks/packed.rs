@@ -2,15 +2,13 @@
 
 use super::{EACH, KINDS, SAMPLES, SHARDS, by_sample, gzip, pipeline};
 use crate::common::scene::{Scene, tfrecord};
-use crate::common::{epoch_bytes, small_images, succeeds};
+use crate::common::{self, epoch_bytes, small_images, succeeds};
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::dataset::DatasetIndex;
-use foreload::testing::pipeline::Pipeline;
 use std::fs;
 use std::io::Read;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 
 #[test]
 fn compressed_shards_are_packed_as_the_datasets_that_they_are() {
@@ -25,9 +23,7 @@ fn compressed_shards_are_packed_as_the_datasets_that_they_are() {
         };
         let open = |name: &str| {
             let index = DatasetIndex::open(&work.root.join(name), &packed.options);
-            let index = Arc::new(index.unwrap_or_else(|error| panic!("{}: {error}", kind.name)));
-            let config = options.check(&index).unwrap();
-            Pipeline::new(index, config)
+            common::pipeline(index.unwrap_or_else(|error| panic!("{}: {error}", kind.name)), &options)
         };
         let succeeds = |output: std::process::Output| {
             assert!(output.status.success(), "{}: {}", kind.name, String::from_utf8_lossy(&output.stderr));

@@ -13,7 +13,7 @@ mod secrets;
 mod settings;
 mod starts;
 
-use crate::common::{Dataset, epoch_bytes};
+use crate::common::{Dataset, epoch_bytes, pipeline};
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use foreload::testing::pipeline::Pipeline;
@@ -81,11 +81,6 @@ impl Served {
         std::fs::write(&path, text).unwrap();
         path
     }
-}
-
-fn pipeline(index: Arc<DatasetIndex>, options: &LoaderOptions) -> Pipeline {
-    let config = options.check(&index).unwrap();
-    Pipeline::new(index, config)
 }
 
 /// The hashes of two epochs.

@@ -6,7 +6,7 @@ mod forms;
 mod logged;
 mod sharing;
 
-use crate::common::{ids, random_bytes, tar_of, wait_for};
+use crate::common::{ids, pipeline, random_bytes, tar_of, wait_for};
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use foreload::testing::peers::{PeerCounts, PeerStats};
@@ -100,9 +100,7 @@ impl World {
     }
 
     fn pipeline(&self, options: &LoaderOptions) -> Pipeline {
-        let index = self.index();
-        let config = options.check(&index).unwrap();
-        Pipeline::new(index, config)
+        pipeline(self.index(), options)
     }
 
     /// One pipeline per node, each with one rank and with this share of the dataset's size.
