@@ -98,6 +98,23 @@ pub fn answer(
     Ok(samples(planes))
 }
 
+/// Decoders for every SIMD level with this setting for damage.
+pub fn decoders(damaged: Damaged) -> Vec<(Decoder, Planes)> {
+    let decoder = |level| Decoder::with_level(1_000_000, level).with_damaged(damaged);
+    Level::available().map(|level| (decoder(level), Planes::default())).collect()
+}
+
+/// The common result of all `decoders`.
+pub fn answers(decoders: &mut [(Decoder, Planes)], bytes: &[u8], seed: u64) -> Result<Vec<u8>, String> {
+    let mut answers = decoders.iter_mut().map(|(decoder, planes)| {
+        catch_unwind(AssertUnwindSafe(|| answer(decoder, planes, bytes, seed)))
+            .unwrap_or_else(|_| panic!("the decoder panicked: FORELOAD_FUZZ_SEED={seed}"))
+    });
+    let first = answers.next().unwrap();
+    assert!(answers.all(|other| other == first), "levels differ: FORELOAD_FUZZ_SEED={seed}");
+    first
+}
+
 /// The samples of the planes that are used, plane by plane and row by row.
 pub fn samples(planes: &Planes) -> Vec<u8> {
     let used = if planes.color == ColorModel::Gray { 1 } else { 3 };
@@ -118,27 +135,13 @@ pub fn fuzz_runs(name: &[u8]) -> impl Iterator<Item = (u64, RandomStream)> {
 
 #[test]
 fn damaged_images_give_pixels_or_an_error() {
-    let decoders = |damaged: Damaged| -> Vec<_> {
-        let decoder = |level| Decoder::with_level(1_000_000, level).with_damaged(damaged);
-        Level::available().map(|level| (decoder(level), Planes::default())).collect()
-    };
     let (mut decoders, mut concealing) = (decoders(Damaged::Refuse), decoders(Damaged::Conceal));
     let (mut runs, mut pixels, mut concealed) = (0u64, 0u64, 0u64);
     for (seed, mut stream) in fuzz_runs(b"fuzz") {
         let mut bytes = image(&mut stream);
         damage(&mut bytes, &mut stream);
-        let [refusing, concealing] = [&mut decoders, &mut concealing].map(|decoders| {
-            let answers = decoders.iter_mut().map(|(decoder, planes)| {
-                catch_unwind(AssertUnwindSafe(|| answer(decoder, planes, &bytes, seed)))
-                    .unwrap_or_else(|_| panic!("the decoder panicked: FORELOAD_FUZZ_SEED={seed}"))
-            });
-            let answers: Vec<_> = answers.collect();
-            assert!(
-                answers.windows(2).all(|pair| pair[0] == pair[1]),
-                "levels differ: FORELOAD_FUZZ_SEED={seed}"
-            );
-            answers.into_iter().next().unwrap()
-        });
+        let [refusing, concealing] =
+            [&mut decoders, &mut concealing].map(|decoders| answers(decoders, &bytes, seed));
         if refusing.is_ok() {
             assert!(refusing == concealing, "nothing to conceal, but: FORELOAD_FUZZ_SEED={seed}");
         }

@@ -11,7 +11,7 @@ use foreload::testing::rng::RandomStream;
 use foreload::testing::simd::Level;
 use foreload::testing::tier::store::checksum;
 
-use super::fuzz::{answer, damage, fuzz_runs, image, region, samples};
+use super::fuzz::{answers, damage, decoders, fuzz_runs, image, region, samples};
 use super::own_kernels;
 
 /// Corrects the checksum of the head, if the head can still be read.
@@ -52,23 +52,6 @@ fn damage_anywhere(indexed: &mut Vec<u8>, file: &[u8], stream: &mut RandomStream
         _ => damage_index(indexed, head, stream),
     }
     repair(indexed);
-}
-
-/// Decoders for every SIMD level with this setting for damage.
-fn decoders(damaged: Damaged) -> Vec<(Decoder, Planes)> {
-    let decoder = |level| Decoder::with_level(1_000_000, level).with_damaged(damaged);
-    Level::available().map(|level| (decoder(level), Planes::default())).collect()
-}
-
-/// The common result of all `decoders`.
-fn answers(decoders: &mut [(Decoder, Planes)], bytes: &[u8], seed: u64) -> Result<Vec<u8>, String> {
-    let mut answers = decoders.iter_mut().map(|(decoder, planes)| {
-        catch_unwind(AssertUnwindSafe(|| answer(decoder, planes, bytes, seed)))
-            .unwrap_or_else(|_| panic!("the decoder panicked: FORELOAD_FUZZ_SEED={seed}"))
-    });
-    let first = answers.next().unwrap();
-    assert!(answers.all(|other| other == first), "levels differ: FORELOAD_FUZZ_SEED={seed}");
-    first
 }
 
 #[test]
