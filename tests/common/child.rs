@@ -4,7 +4,7 @@
 use super::waits::{wait_for, wait_until};
 use foreload::testing::rng::RandomStream;
 use std::io::{Read, Write};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Output};
 use std::time::Duration;
 
 /// A command that runs `test` of this program alone, in a single thread, without capturing its output.
@@ -15,6 +15,21 @@ pub fn child<Test: Fn()>(_test: Test) -> Command {
     let mut program = Command::new(std::env::current_exe().expect("this program"));
     program.args(["--exact", name, "--include-ignored", "--test-threads=1", "--nocapture"]);
     program
+}
+
+/// Runs a command, which must succeed.
+pub fn succeeds(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    let [out, error] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    assert!(output.status.success(), "{command:?}: {out}{error}");
+    output
+}
+
+/// Runs one test as a [`child`], which must pass. Returns its standard output.
+pub fn passes(child: &mut Command) -> String {
+    let shown = String::from_utf8_lossy(&succeeds(child).stdout).into_owned();
+    assert!(shown.contains("1 passed"), "{shown}");
+    shown
 }
 
 /// The names of this process's threads that the library has started, all of which begin with `foreload-`.

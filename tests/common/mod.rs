@@ -2,19 +2,22 @@
 #![allow(dead_code, unused_imports, reason = "each test program uses its part")]
 
 mod child;
-pub mod fault;
+mod epochs;
+mod files;
 mod fuzz;
 pub mod scene;
 pub mod secrets;
 mod seeds;
 pub mod tables;
+mod tars;
 mod waits;
 
-pub use child::{Killable, await_no_threads, await_steps, child, report_step, threads};
-use fault::{FaultOptions, FaultReader};
+pub use child::{Killable, await_no_threads, await_steps, child, passes, report_step, succeeds, threads};
+pub use epochs::{batches, failure, finished, ids, longs};
+pub use files::files_below;
 use foreload::CacheChoice;
 use foreload::testing::config::{LoaderConfig, LoaderOptions};
-use foreload::testing::dataset::{DatasetIndex, IndexOptions};
+use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
 use foreload::testing::decode::forms::{ConvertedFormat, FormatConverter};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::rng::{RandomKey, RandomStream, Use};
@@ -23,10 +26,11 @@ pub use fuzz::fuzz;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 pub use seeds::{seeds, thorough};
 use sha2::{Digest, Sha256};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
+pub use tars::{labelled, tar, tar_of, tar_of_samples};
 use tempfile::TempDir;
 pub use waits::{Ending, tick, wait_for, wait_until};
 
@@ -97,17 +101,8 @@ impl Dataset {
         let paths: Vec<_> =
             (0..samples).map(|i| directory.path().join(format!("data/shard-{:03}.tar", i / each))).collect();
         for (number, path) in (0..).zip((0..samples).step_by(each).map(|first| &paths[first])) {
-            let mut archive = tar::Builder::new(std::fs::File::create(path).unwrap());
-            for i in number * each..samples.min((number + 1) * each) {
-                let class = format!("{}", i % 3).into_bytes();
-                for (suffix, bytes) in [("cls", class), ("jpg", jpeg(i as u64))] {
-                    let mut header = tar::Header::new_gnu();
-                    header.set_size(bytes.len() as u64);
-                    header.set_mode(0o644);
-                    archive.append_data(&mut header, format!("{i:05}.{suffix}"), &bytes[..]).unwrap();
-                }
-            }
-            archive.finish().unwrap();
+            let numbers = number * each..samples.min((number + 1) * each);
+            std::fs::write(path, tar_of_samples(numbers.map(labelled))).unwrap();
         }
         let dataset = Self { directory, paths };
         dataset.index();
@@ -131,8 +126,7 @@ impl Dataset {
         std::fs::rename(&data, &loose).unwrap();
         let mut program = Command::new(env!("CARGO_BIN_EXE_foreload"));
         program.arg("pack").args([&loose, &data]).env("FORELOAD_INDEX_DIR", self.beside("other"));
-        let output = program.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        succeeds(&mut program);
         self.indexed_anew()
     }
 
@@ -144,9 +138,7 @@ impl Dataset {
 
     /// A pipeline with these options.
     pub fn pipeline(&self, options: &LoaderOptions) -> Pipeline {
-        let index = self.index();
-        let config = options.check(&index).unwrap();
-        Pipeline::new(index, config)
+        pipeline(self.index(), options)
     }
 
     /// A pipeline whose reads fail, are delayed and are reordered as `faults` says.
@@ -207,6 +199,26 @@ impl Dataset {
         let page = "<!DOCTYPE html> not found ".repeat(length);
         std::fs::write(&self.paths[sample], &page.as_bytes()[..length]).unwrap();
     }
+}
+
+/// A pipeline of the samples of an index.
+pub fn pipeline(index: impl Into<Arc<DatasetIndex>>, options: &LoaderOptions) -> Pipeline {
+    let index = index.into();
+    let config = options.check(&index).unwrap();
+    Pipeline::new(index, config)
+}
+
+/// A pipeline of the dataset at `root`, whose index is kept in `index_dir`.
+pub fn open(
+    root: &Path,
+    index_dir: PathBuf,
+    contents: Contents,
+    options: &LoaderOptions,
+) -> foreload::Result<Pipeline> {
+    let options = LoaderOptions { index_dir: Some(index_dir), ..options.clone() };
+    let checked = options.validate()?;
+    let index = Arc::new(DatasetIndex::open(root, &checked.index_options(contents))?);
+    Ok(Pipeline::new(index.clone(), checked.check(&index)?))
 }
 
 /// Options for small images on the CPU, of every sample in each epoch.

@@ -51,6 +51,15 @@ pub fn summary(index: &DatasetIndex) -> IndexSummary {
     index.summaries().next().expect("a dataset")
 }
 
+/// All data of an index about its samples.
+pub fn all_of(index: &DatasetIndex) -> Vec<(PathBuf, u64, u32, u32)> {
+    let of = |sample| {
+        let extent = index.extent(sample);
+        (index.path(extent.file), extent.offset, extent.length, index.label(sample))
+    };
+    (0..index.len()).map(of).collect()
+}
+
 /// The bytes of a sample, read without any of Foreload's readers.
 pub fn bytes_of(index: &DatasetIndex, sample: u64) -> Vec<u8> {
     let extent = index.extent(sample);

@@ -1,6 +1,7 @@
 //! Helpers for tests of credentials: secret words that the program must neither print nor write.
 
-use std::path::{Path, PathBuf};
+use super::files_below;
+use std::path::Path;
 use std::process::{Command, Output};
 
 /// Whether `text` contains a word.
@@ -23,7 +24,7 @@ pub fn run_without(program: &mut Command, words: &[&str]) -> Output {
 /// Checks that a directory has more than five files below it, and that no content or name of a file has one of these
 /// words.
 pub fn kept_without(directory: &Path, words: &[&str]) {
-    let found = files(directory);
+    let found = files_below(directory);
     assert!(found.len() > 5, "{found:?}");
     for file in found {
         let bytes = std::fs::read(&file).unwrap();
@@ -32,16 +33,4 @@ pub fn kept_without(directory: &Path, words: &[&str]) {
             assert!(!file.to_string_lossy().contains(word), "{word} in the name of {}", file.display());
         }
     }
-}
-
-/// All files below a directory.
-fn files(directory: &Path) -> Vec<PathBuf> {
-    let (mut files, mut left) = (Vec::new(), vec![directory.to_owned()]);
-    while let Some(directory) = left.pop() {
-        for entry in std::fs::read_dir(directory).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() { left.push(path) } else { files.push(path) }
-        }
-    }
-    files
 }

@@ -2,6 +2,7 @@
 //! shards works; `bad_shards="skip"` skips them; and the next start notices a repaired shard.
 
 use crate::common::scene::{Scene, summary};
+use crate::common::succeeds;
 use foreload::testing::dataset::{Contents, DatasetIndex, FileId, IndexOptions, IndexOrigin, Select};
 use foreload::{BadShards, Result};
 use range_server::{Fault, Options, RangeServer};
@@ -71,8 +72,7 @@ fn datasets(scene: &Scene) -> Vec<ShardedSet> {
     let [from, to] = [&made[0].directory, "packed"].map(|name| scene.root.join(name));
     let mut pack = Command::new(env!("CARGO_BIN_EXE_foreload"));
     pack.arg("pack").args([&from, &to]).args(["--shard-size", "3000", "--index-dir"]);
-    let output = pack.arg(scene.root.parent().unwrap().join("other")).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    succeeds(pack.arg(scene.root.parent().unwrap().join("other")));
     made.push(ShardedSet::at(scene, "packed".to_owned(), Contents::Images));
     made
 }

@@ -1,6 +1,7 @@
 //! Roots with braces list shards: the dataset equals that of a directory with only these shards.
 
 use crate::common::scene::{Scene, bytes_of, samples_are_found_by_extent, summary, tfrecord};
+use crate::common::tar_of;
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions, Layout};
 use std::path::Path;
 use std::sync::Arc;
@@ -8,14 +9,10 @@ use std::sync::atomic::AtomicBool;
 
 /// A tar shard of an image with a label.
 fn shard(number: usize) -> Vec<u8> {
-    let mut tar = tar::Builder::new(Vec::new());
-    for (ending, data) in [("jpg", format!("image {number}")), ("cls", number.to_string())] {
-        let mut header = tar::Header::new_ustar();
-        header.set_size(data.len() as u64);
-        header.set_mode(0o644);
-        tar.append_data(&mut header, format!("{number}.{ending}"), data.as_bytes()).unwrap();
-    }
-    tar.into_inner().unwrap()
+    tar_of([
+        (format!("{number}.jpg"), format!("image {number}")),
+        (format!("{number}.cls"), number.to_string()),
+    ])
 }
 
 /// Five shards.

@@ -1,6 +1,7 @@
 //! Indexing may be interrupted at any moment.
 
 use crate::common::scene::Scene;
+use crate::common::tar_of;
 use foreload::Error;
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use std::fs;
@@ -70,13 +71,8 @@ fn folders_can_be_interrupted_anywhere() {
 fn shards_can_be_interrupted_anywhere() {
     let scene = Scene::new();
     for shard in 0..4 {
-        let mut tar = tar::Builder::new(Vec::new());
-        for image in 0..1000 {
-            let mut header = tar::Header::new_ustar();
-            header.set_size(600);
-            tar.append_data(&mut header, format!("{image:04}.jpg"), &[0; 600][..]).unwrap();
-        }
-        scene.write(format!("{shard}.tar"), &tar.into_inner().unwrap());
+        let images = (0..1000).map(|image| (format!("{image:04}.jpg"), [0; 600]));
+        scene.write(format!("{shard}.tar"), &tar_of(images));
     }
     interrupt_everywhere(&scene, 4000);
 }

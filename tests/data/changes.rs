@@ -1,25 +1,14 @@
 //! Changes of a dataset between two starts: a run continues after changes that affect no sample; all other changes are
 //! noticed and named.
 
-use crate::common::scene::{Scene, bytes_of, summary, tfrecord};
-use crate::common::{child, tick};
+use crate::common::scene::{Scene, all_of, bytes_of, summary, tfrecord};
+use crate::common::{child, passes, tar, tick};
 use foreload::Error;
 use foreload::testing::dataset::{Changed, Contents, DatasetIndex, FileId, IndexOptions, IndexOrigin, Stamp};
 use std::fs::{self, File, FileTimes};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-
-fn tar(members: &[(&str, &[u8])]) -> Vec<u8> {
-    let mut tar = tar::Builder::new(Vec::new());
-    for (name, data) in members {
-        let mut header = tar::Header::new_ustar();
-        header.set_size(data.len() as u64);
-        header.set_mode(0o644);
-        tar.append_data(&mut header, name, *data).unwrap();
-    }
-    tar.into_inner().unwrap()
-}
 
 fn loose() -> Scene {
     let scene = Scene::new();
@@ -62,15 +51,6 @@ fn files() -> Scene {
         scene.write(path, path.as_bytes());
     }
     scene
-}
-
-/// All data of an index about its samples.
-fn all_of(index: &DatasetIndex) -> Vec<(PathBuf, u64, u32, u32)> {
-    let of = |sample| {
-        let extent = index.extent(sample);
-        (index.path(extent.file), extent.offset, extent.length, index.label(sample))
-    };
-    (0..index.len()).map(of).collect()
 }
 
 /// Replaces a file as `cp -a` does: another inode with the same bytes and times.
@@ -425,9 +405,7 @@ fn open_and_tell() {
 
 #[test]
 fn a_relative_path_stays_relative_to_where_it_was_given() {
-    let output = of(open_here_and_read_there, &loose()).output().unwrap();
-    let shown = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && shown.contains("1 passed"), "{shown}");
+    passes(&mut of(open_here_and_read_there, &loose()));
 }
 
 #[test]

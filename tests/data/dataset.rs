@@ -1,6 +1,7 @@
 //! Datasets on disk give what torchvision, GNU tar and Python's tarfile give, and changes of datasets are noticed.
 
 use crate::common::scene::{Scene, bytes_of, python, samples_are_found_by_extent, summary};
+use crate::common::succeeds;
 use foreload::Error;
 use foreload::testing::dataset::{DatasetIndex, FileId, IndexOptions, IndexOrigin, Layout};
 use std::ffi::OsStr;
@@ -127,8 +128,7 @@ for label, name in enumerate(classes):
 ";
     let Some(mut python) = python() else { return };
     let scene = odd_folder();
-    let output = python.args(["-c", SCRIPT]).arg(&scene.root).env("PYTHONUTF8", "1").output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = succeeds(python.args(["-c", SCRIPT]).arg(&scene.root).env("PYTHONUTF8", "1"));
     let index = scene.open().unwrap();
     let mut ours = Vec::new();
     for (path, label) in relative_paths(&index, &scene.root) {

@@ -2,19 +2,9 @@
 //! covers.
 
 use crate::common::scene::{Scene, summary};
+use crate::common::tar_of;
 use foreload::testing::dataset::{Changed, DatasetIndex, Extent, IndexOptions, MemberBytes};
 use std::fs;
-
-/// An archive of these members in this order, as the `tar` crate writes it.
-fn tar(members: &[(&str, Vec<u8>)]) -> Vec<u8> {
-    let mut tar = tar::Builder::new(Vec::new());
-    for (name, data) in members {
-        let mut header = tar::Header::new_gnu();
-        header.set_size(data.len() as u64);
-        tar.append_data(&mut header, name, &data[..]).expect("a member");
-    }
-    tar.into_inner().expect("an archive")
-}
 
 fn open(scene: &Scene, fields: &[&str]) -> foreload::Result<DatasetIndex> {
     let members = Some(fields.iter().map(ToString::to_string).collect());
@@ -57,7 +47,7 @@ fn members_side_by_side_are_one_read() {
         .map(|(name, data)| (*name, if name.ends_with("cls") { b"7".to_vec() } else { data.clone() }))
         .map(|(name, data)| (name, if name.ends_with("json") { b"{}".to_vec() } else { data }))
         .collect();
-    scene.write("s.tar", &tar(&labelled));
+    scene.write("s.tar", &tar_of(labelled.clone()));
     let fields = ["txt", "image", "seg.png", "json", "cls"];
     let index = open(&scene, &fields).unwrap();
     assert_eq!(index.len(), 2);
@@ -89,9 +79,7 @@ fn members_that_lie_apart_are_reads_of_their_own() {
     let images = ["a", "b", "c"].map(|stem| (format!("{stem}.jpg"), bytes(stem, 50_000)));
     let texts = ["c", "a", "b"].map(|stem| (format!("{stem}.txt"), bytes(stem, 5)));
     let filler = [("x.bin".to_owned(), vec![0; 200_000])];
-    let all: Vec<_> = texts.iter().chain(&filler).chain(&images).collect();
-    let all: Vec<_> = all.into_iter().map(|(name, data)| (name.as_str(), data.clone())).collect();
-    scene.write("s.tar", &tar(&all));
+    scene.write("s.tar", &tar_of(texts.into_iter().chain(filler).chain(images)));
     let index = open(&scene, &["image", "txt"]).unwrap();
     for (sample, stem) in [(0, "a"), (1, "b"), (2, "c")] {
         assert_eq!(member(&index, sample, 0), (Ok(bytes(stem, 50_000)), 0));
@@ -103,17 +91,9 @@ fn members_that_lie_apart_are_reads_of_their_own() {
 #[test]
 fn an_absent_or_double_member_is_reported_for_its_sample() {
     let scene = Scene::new();
-    let members: Vec<(&str, Vec<u8>)> = [
-        ("a.jpg", "1"),
-        ("a.txt", "one"),
-        ("b.jpg", "2"),
-        ("c.jpg", "3"),
-        ("c.txt", "three"),
-        ("c.txt", "four"),
-    ]
-    .map(|(name, data)| (name, data.as_bytes().to_vec()))
-    .into();
-    scene.write("s.tar", &tar(&members));
+    let three = [("c.jpg", "3"), ("c.txt", "three"), ("c.txt", "four")];
+    let members = [("a.jpg", "1"), ("a.txt", "one"), ("b.jpg", "2")].into_iter().chain(three);
+    scene.write("s.tar", &tar_of(members));
     let index = open(&scene, &["image", "txt"]).unwrap();
     assert_eq!(member(&index, 0, 1).0, Ok(b"one".to_vec()));
     assert_eq!(member(&index, 1, 1).0, Err("absent"));
@@ -125,9 +105,9 @@ fn an_absent_or_double_member_is_reported_for_its_sample() {
 #[test]
 fn shards_differ_in_what_their_samples_have() {
     let scene = Scene::new();
-    scene.write("0.tar", &tar(&[("1.jpg", vec![1]), ("1.txt", vec![b'x']), ("1.zz", vec![9; 3])]));
-    scene.write("1.tar", &tar(&[("1.jpg", vec![2]), ("1.caption", vec![b'y'])]));
-    scene.write("2.tar", &tar(&[("1.png", vec![3]), ("1.caption", vec![b'z']), ("1.txt", vec![b'w'])]));
+    scene.write("0.tar", &tar_of([("1.jpg", vec![1]), ("1.txt", vec![b'x']), ("1.zz", vec![9; 3])]));
+    scene.write("1.tar", &tar_of([("1.jpg", vec![2]), ("1.caption", vec![b'y'])]));
+    scene.write("2.tar", &tar_of([("1.png", vec![3]), ("1.caption", vec![b'z']), ("1.txt", vec![b'w'])]));
     let index = open(&scene, &["caption", "txt", "image", "zz"]).unwrap();
     assert_eq!(summary(&index).keys, ["caption", "jpg", "png", "txt", "zz"]);
     let of = |sample| [0, 1, 2, 3].map(|field| member(&index, sample, field).0.ok());
@@ -139,10 +119,13 @@ fn shards_differ_in_what_their_samples_have() {
 #[test]
 fn without_images_every_stem_is_a_sample() {
     let scene = Scene::new();
-    scene.write("0.tar", &tar(&[("1.npy", vec![1; 30]), ("1.cls", b"4".to_vec()), ("2.npy", vec![2; 40])]));
+    scene.write("0.tar", &tar_of([("1.npy", vec![1; 30]), ("1.cls", b"4".to_vec()), ("2.npy", vec![2; 40])]));
     let error = open(&scene, &["npy", "cls"]).err().unwrap().to_string();
     assert!(error.contains("label all samples or none"), "{error}");
-    scene.write("0.tar", &tar(&[("1.npy", vec![1; 30]), ("1.cls", b"4".to_vec()), ("2.cls", b"5".to_vec())]));
+    scene.write(
+        "0.tar",
+        &tar_of([("1.npy", vec![1; 30]), ("1.cls", b"4".to_vec()), ("2.cls", b"5".to_vec())]),
+    );
     let index = open(&scene, &["npy", "cls"]).unwrap();
     assert_eq!((index.len(), index.label(0), index.label(1)), (2, 4, 5));
     assert_eq!(member(&index, 0, 0).0, Ok(vec![1; 30]));
@@ -157,7 +140,7 @@ fn a_member_that_moved_is_found_at_the_start() {
     let scene = Scene::new();
     let write = |text: &[u8]| {
         // The longer caption stays within its block, so that the offsets of all images stay the same.
-        scene.write("s.tar", &tar(&[("1.jpg", vec![1; 10]), ("1.txt", text.to_vec())]));
+        scene.write("s.tar", &tar_of([("1.jpg", vec![1; 10]), ("1.txt", text.to_vec())]));
     };
     write(b"a cat");
     let first = open(&scene, &["image", "txt"]).unwrap();

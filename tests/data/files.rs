@@ -1,6 +1,7 @@
 //! Datasets of files that are not images: any files below a directory, and the records of TFRecord shards.
 
 use crate::common::scene::{Scene, bytes_of, masked, python, samples_are_found_by_extent, summary, tfrecord};
+use crate::common::succeeds;
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOrigin, Layout};
 use foreload::testing::io::{Direct, IoChoice, ReadRequest, open as open_reader, read_blocking};
 use foreload::testing::slot::SlotPool;
@@ -233,8 +234,7 @@ with tf.io.TFRecordWriter(sys.argv[1]) as writer:
     }
     let scene = scene();
     let path = scene.root.join("x.tfrecord");
-    let output = python.args(["-c", SCRIPT]).arg(&path).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    succeeds(python.args(["-c", SCRIPT]).arg(&path));
     let index = scene.open().unwrap();
     assert_eq!(index.len(), 100);
     for i in 0..100u8 {

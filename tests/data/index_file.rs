@@ -1,8 +1,8 @@
 //! The index file may be damaged before a run, and changed in any way during a run; and it works without a home
 //! directory.
 
-use crate::common::child;
-use crate::common::scene::{Scene, summary};
+use crate::common::scene::{Scene, all_of, summary};
+use crate::common::{child, passes, tar_of_samples};
 use foreload::testing::dataset::{DatasetIndex, IndexOptions, IndexOrigin};
 use std::fs::{self, DirBuilder, File, FileTimes};
 use std::os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt, symlink};
@@ -17,13 +17,6 @@ fn dataset() -> PathBuf {
     std::env::var_os(DATASET).expect("a test above says it").into()
 }
 
-fn assert_passes(command: &mut Command) {
-    let output = command.output().unwrap();
-    let shown =
-        [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned()).concat();
-    assert!(output.status.success() && shown.contains("1 passed"), "{}: {shown}", output.status);
-}
-
 fn classes_of_images(classes: usize, images: usize) -> Scene {
     let scene = Scene::new();
     for class in 0..classes {
@@ -34,21 +27,11 @@ fn classes_of_images(classes: usize, images: usize) -> Scene {
     scene
 }
 
-fn all_of(index: &DatasetIndex) -> Vec<(PathBuf, u32, u32)> {
-    let of = |sample| {
-        let extent = index.extent(sample);
-        (index.path(extent.file), extent.length, index.label(sample))
-    };
-    (0..index.len()).map(of).collect()
-}
-
 #[test]
 fn anything_may_happen_to_the_file_while_it_is_used() {
     let scene = classes_of_images(3, 2000);
     let directory = scene.options.directory.as_ref().unwrap();
-    assert_passes(
-        child(use_a_file_that_changes).env(DATASET, &scene.root).env("FORELOAD_INDEX_DIR", directory),
-    );
+    passes(child(use_a_file_that_changes).env(DATASET, &scene.root).env("FORELOAD_INDEX_DIR", directory));
 }
 
 #[test]
@@ -99,15 +82,9 @@ fn damage_anywhere_is_noticed_when_it_is_loaded() {
 #[test]
 fn damage_that_shows_when_a_shard_has_moved_makes_a_new_index() {
     let scene = Scene::new();
-    let mut archive = tar::Builder::new(Vec::new());
-    for number in 0..40 {
-        for (suffix, bytes) in [("jpg", &b"image"[..]), ("txt", b"text")] {
-            let mut header = tar::Header::new_gnu();
-            header.set_size(bytes.len() as u64);
-            archive.append_data(&mut header, format!("{number:03}.{suffix}"), bytes).unwrap();
-        }
-    }
-    let shard = scene.write("0.tar", &archive.into_inner().unwrap());
+    let members = || [("jpg", b"image".to_vec()), ("txt", b"text".to_vec())];
+    let samples = (0..40).map(|number| (format!("{number:03}"), members()));
+    let shard = scene.write("0.tar", &tar_of_samples(samples));
     let path = summary(&scene.open().unwrap()).index_path;
     let end = fs::metadata(&path).unwrap().len();
     File::options().write(true).open(&path).unwrap().write_all_at(b"damage", end - 6).unwrap();
@@ -144,7 +121,7 @@ fn a_home_that_cannot_be_written_to_is_no_failure() {
         for origin in ["built", "loaded"] {
             let mut child = homeless(open_without_a_home, &scene, temporary.path());
             home.map(|home| child.env("HOME", home));
-            assert_passes(child.env("EXPECTED", origin));
+            passes(child.env("EXPECTED", origin));
         }
     }
 }
@@ -185,7 +162,7 @@ fn a_temporary_directory_of_others_is_left_alone() {
     let scene = classes_of_images(1, 3);
     for kind in ["open to all", "a link"] {
         let temporary = tempfile::tempdir().unwrap();
-        assert_passes(homeless(open_beside_others, &scene, temporary.path()).env("KIND", kind));
+        passes(homeless(open_beside_others, &scene, temporary.path()).env("KIND", kind));
     }
 }
 

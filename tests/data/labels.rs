@@ -1,22 +1,14 @@
 //! Labels are found wherever they are stored. If there are none, they are never taken for 0.
 
 use crate::common::scene::{Scene, bytes_of, python, samples_are_found_by_extent, summary};
+use crate::common::succeeds;
+use crate::common::tar as shard;
 use crate::together::{folder, shards};
 use foreload::testing::config::{LoaderOptions, Weights};
 use foreload::testing::dataset::{ClassRef, Contents, DatasetIndex, IndexOptions, Layout, Select};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-
-fn shard(members: &[(&str, &[u8])]) -> Vec<u8> {
-    let mut archive = tar::Builder::new(Vec::new());
-    for (name, data) in members {
-        let mut header = tar::Header::new_gnu();
-        header.set_size(data.len() as u64);
-        archive.append_data(&mut header, name, *data).unwrap();
-    }
-    archive.into_inner().unwrap()
-}
 
 /// The members of 30 samples, with labels that are derived from the stem.
 fn members_of_samples() -> Vec<(String, Vec<u8>)> {
@@ -93,14 +85,7 @@ with tarfile.open(target, 'w') as tar:
     }
     for order in ["extension", "0", "1", "2"] {
         let Some(mut python) = python() else { return };
-        let output = python
-            .args(["-c", SCRIPT])
-            .arg(&source)
-            .arg(scene.root.join("s.tar"))
-            .arg(order)
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        succeeds(python.args(["-c", SCRIPT]).arg(&source).arg(scene.root.join("s.tar")).arg(order));
         check_labels(&scene);
     }
 }

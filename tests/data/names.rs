@@ -2,6 +2,7 @@
 //! refused and skipped files.
 
 use crate::common::scene::{Scene, summary};
+use crate::common::tar_of;
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions, IndexOrigin};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -125,16 +126,7 @@ fn hidden_and_system_names_and_unfinished_shards_are_in_no_dataset() {
 
 #[test]
 fn hidden_and_system_members_of_tars_are_no_samples() {
-    let tar = |names: &[&str]| {
-        let mut archive = tar::Builder::new(Vec::new());
-        for name in names {
-            let mut header = tar::Header::new_gnu();
-            header.set_size(1);
-            header.set_mode(0o644);
-            archive.append_data(&mut header, name, &b"1"[..]).unwrap();
-        }
-        archive.into_inner().unwrap()
-    };
+    let tar = |names: &[&str]| tar_of(names.iter().map(|name| (name, b"1")));
     let clean = ["./a/0.jpg", "./a/0.cls", "b/1.jpg", "b/1.cls"];
     let odd =
         ["__MACOSX/a/0.jpg", "a/.ipynb_checkpoints/0-checkpoint.jpg", "a/._0.jpg", "a/@eaDir/0.jpg/x.jpg"];
@@ -143,15 +135,9 @@ fn hidden_and_system_members_of_tars_are_no_samples() {
     let index = scene.open().unwrap();
     assert_eq!((index.len(), summary(&index).notes.skipped["hidden files"].count), (2, 2));
     let inner = tar(&["0.jpg", "._0.jpg"]);
-    let mut outer = tar::Builder::new(Vec::new());
-    for name in ["__MACOSX/._cat.tar", "._cat.tar", "cat.tar", "dog.tar"] {
-        let mut header = tar::Header::new_gnu();
-        header.set_size(inner.len() as u64);
-        header.set_mode(0o644);
-        outer.append_data(&mut header, name, &inner[..]).unwrap();
-    }
+    let shards = ["__MACOSX/._cat.tar", "._cat.tar", "cat.tar", "dog.tar"];
     let scene = Scene::new();
-    scene.write("train.tar", &outer.into_inner().unwrap());
+    scene.write("train.tar", &tar_of(shards.map(|name| (name, &inner))));
     let index = scene.open().unwrap();
     assert_eq!((index.len(), index.classes()), (2, &["cat".to_owned(), "dog".to_owned()][..]));
 }

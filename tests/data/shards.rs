@@ -1,7 +1,7 @@
 //! Tar shards made by GNU tar, by Python's tarfile and by hand: every sample is found, every damage is named.
 
 use crate::common::scene::{Scene, bytes_of, python, samples_are_found_by_extent, summary};
-use crate::common::tick;
+use crate::common::{succeeds, tick};
 use foreload::testing::dataset::archive::{TarMember, TarMembers};
 use foreload::testing::dataset::{DatasetIndex, FileId, IndexOptions, Layout, Stamp};
 use rustix::fs::{CWD, FileType, Mode};
@@ -130,9 +130,7 @@ with tarfile.open(path) as tar:
         let Some(mut python) = python() else { return };
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s.tar");
-        let output =
-            python.args(["-c", SCRIPT]).arg(&path).arg(format).env("PYTHONUTF8", "1").output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let output = succeeds(python.args(["-c", SCRIPT]).arg(&path).arg(format).env("PYTHONUTF8", "1"));
         let ours: String = all_members(&fs::read(&path).unwrap())
             .iter()
             .map(|m| {

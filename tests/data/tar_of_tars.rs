@@ -1,8 +1,8 @@
 //! Tars of tars, the format of ImageNet's training images. Images are located by the inner archives, and labels are the
 //! ranks of the tars' names in sorted order. Damaged or hostile input gives an error, or results within bounds.
 
-use crate::common::fuzz;
 use crate::common::scene::{Scene, bytes_of, python, samples_are_found_by_extent, summary};
+use crate::common::{fuzz, succeeds};
 use crate::fuzz::{mend_checksums, mutate};
 use foreload::testing::dataset::layouts::tar_of_tars;
 use foreload::testing::dataset::{DatasetIndex, IndexOrigin, Layout, Stamp};
@@ -111,8 +111,7 @@ for tar in outer:
     let (scene, index) = open(&train());
     let index = index.unwrap();
     let path = scene.root.join("ILSVRC2012_img_train.tar");
-    let output = python.args(["-c", SCRIPT]).arg(path).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = succeeds(python.args(["-c", SCRIPT]).arg(path));
     let classes = index.classes();
     let line = |sample| {
         let extent = index.extent(sample);

@@ -1,6 +1,7 @@
 //! Several datasets as one: every sample is the same as in its own dataset, and labels are unified or refused.
 
 use crate::common::scene::{Scene, bytes_of, samples_are_found_by_extent};
+use crate::common::tar_of_samples;
 use foreload::testing::dataset::{DatasetIndex, FileId, IndexOptions};
 use foreload::{Error, Result};
 use std::os::unix::fs::symlink;
@@ -20,17 +21,12 @@ pub fn folder(paths: &[&str]) -> Scene {
 pub fn shards(labels: &[Option<u32>]) -> Scene {
     let scene = Scene::new();
     for (number, labels) in labels.chunks(2).enumerate() {
-        let mut archive = tar::Builder::new(Vec::new());
-        for (i, label) in labels.iter().enumerate() {
-            let mut add = |suffix: &str, bytes: &[u8]| {
-                let mut header = tar::Header::new_gnu();
-                header.set_size(bytes.len() as u64);
-                archive.append_data(&mut header, format!("{i}.{suffix}"), bytes).unwrap();
-            };
-            add("jpg", format!("image {i} of shard {number}").as_bytes());
-            label.iter().for_each(|label| add("cls", label.to_string().as_bytes()));
-        }
-        scene.write(format!("s-{number:02}.tar"), &archive.into_inner().unwrap());
+        let samples = labels.iter().enumerate().map(|(i, label)| {
+            let image = ("jpg", format!("image {i} of shard {number}").into_bytes());
+            let class = label.map(|label| ("cls", label.to_string().into_bytes()));
+            (i.to_string(), [image].into_iter().chain(class))
+        });
+        scene.write(format!("s-{number:02}.tar"), &tar_of_samples(samples));
     }
     scene
 }

@@ -1,7 +1,7 @@
 //! CUDA graphs that other code of the process captures, as torch does by default. A loader's work must never become
 //! part of such a graph or invalidate it.
 
-use crate::common::{Dataset, child, thorough};
+use crate::common::{Dataset, batches, child, passes, thorough};
 use crate::pipeline::{options, pipeline};
 use crate::stand_in::{self, Cuda};
 use foreload::testing::config::{AllowedBackends, LoaderOptions};
@@ -98,34 +98,31 @@ fn a_thread_that_calls_us_keeps_its_mode() {
 
 #[test]
 fn a_capture_beside_thousands_of_batches_is_never_spoiled() {
-    let output = child(loads_beside_a_capture).env("FORELOAD_STANDIN_DELAY_US", "0").output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    passes(child(loads_beside_a_capture).env("FORELOAD_STANDIN_DELAY_US", "0"));
 }
 
 #[test]
 #[ignore = "run by the test above, in a process of its own"]
 fn loads_beside_a_capture() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(40);
     let asked = LoaderOptions { batch_size: 2, image_size: (8, 8), ..options() };
-    let (mut batches, epochs) = (0, if thorough() { 167 } else { 20 });
+    let (mut count, epochs) = (0, if thorough() { 167 } else { 20 });
     // Starts, ends of epochs, a dropped epoch and ends of loaders all happen during the capture.
     for _ in 0..3 {
         let capture = Capture::begin(&cuda);
         let pipeline = pipeline(&dataset, &asked, AllowedBackends::All);
         for number in 0..epochs {
-            let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
-            while let Some(batch) = epoch.next_batch().unwrap() {
-                batches += 1;
-                if batches % 100 == 0 {
+            for batch in batches(&pipeline, number) {
+                count += 1;
+                if count % 100 == 0 {
                     assert_eq!(batch.labels().read().unwrap().len(), 16);
                 }
             }
         }
         pipeline.epoch(epochs, 0, 1, 0).unwrap().next_batch().unwrap();
         drop(pipeline);
-        assert_eq!(capture.end(), 0, "after {batches} batches");
+        assert_eq!(capture.end(), 0, "after {count} batches");
     }
-    assert!(batches >= if thorough() { 10_000 } else { 1000 }, "{batches}");
+    assert!(count >= if thorough() { 10_000 } else { 1000 }, "{count}");
 }

@@ -9,8 +9,8 @@ use foreload::testing::config::AllowedBackends;
 use foreload::testing::gpu::{GpuDevice, InFlight, MemoryPool, Stream};
 use std::process::{Command, Output};
 
-/// Runs one of the ignored tests below in a child process, and returns its output.
-fn run(child: &mut Command) -> (Output, String) {
+/// Runs an ignored test in a child process, and returns its output.
+pub fn run(child: &mut Command) -> (Output, String) {
     let output = child.output().unwrap();
     let texts = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
     (output, texts.concat())

@@ -3,7 +3,7 @@
 
 use crate::common::{Dataset, jpeg, wait_for, with_cache};
 use crate::packed::own;
-use crate::pipeline::{epoch, on_cpu, options, pipeline};
+use crate::pipeline::{epoch, on_cpu, options, pipeline, small};
 use crate::several_images::{self, Shard};
 use crate::stand_in;
 use crate::views;
@@ -13,7 +13,6 @@ use foreload::testing::batch::Place;
 use foreload::testing::config::{AllowedBackends, CpuDecode, GpuDecoder, LoaderOptions, OnError};
 use foreload::testing::decode::Backend;
 use foreload::testing::decode::forms::{ConvertedFormat, FormatConverter};
-use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::{CacheStats, FormChoice};
 
 /// A dataset whose samples are all indexed, or in turn indexed, packed and plain JPEGs.
@@ -31,8 +30,7 @@ fn dataset(samples: usize, is_mixed: bool) -> Dataset {
 
 #[test]
 fn batches_of_indexed_images_are_those_of_the_cpu() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = dataset(32, false);
     for (decode, dtype, memory_format, train, decoder) in [
         (Fidelity::Fast, DType::F32, MemoryFormat::Nchw, true, GpuDecoder::Auto),
@@ -54,8 +52,7 @@ fn batches_of_indexed_images_are_those_of_the_cpu() {
 /// For an indexed image, nvJPEG gets the JPEG inside, and makes of it what it makes of the original file.
 #[test]
 fn who_decodes_goes_by_the_setting() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let (mixed, plain) = (dataset(24, true), Dataset::folder(24));
     // Without shuffling, so that samples are in the same order: datasets with other bytes are shuffled in another
     // order.
@@ -94,8 +91,7 @@ fn who_decodes_goes_by_the_setting() {
 /// from these copies.
 #[test]
 fn nvjpeg_alone_decodes_packed_copies_of_another_job() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(200);
     let packed = with_cache(dataset.cached(200.0, on_cpu(&options())), |cache| {
         cache.directory.form = FormChoice::Packed
@@ -124,8 +120,7 @@ fn nvjpeg_alone_decodes_packed_copies_of_another_job() {
 
 #[test]
 fn damaged_indexed_images_are_what_they_are_on_the_cpu() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = dataset(24, false);
     for sample in [3, 11, 20] {
         let mut bytes = std::fs::read(dataset.path(sample)).unwrap();
@@ -152,18 +147,12 @@ fn damaged_indexed_images_are_what_they_are_on_the_cpu() {
 /// The sub-batches are so small that a lane waits for its own tables while the engine decodes other images.
 #[test]
 fn little_memory_changes_no_byte() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = dataset(48, true);
     for decoder in [GpuDecoder::Own, GpuDecoder::Auto] {
         let asked = LoaderOptions { batch_size: 24, decoder, ..options() };
-        let index = dataset.index();
         let (expected, _) = epoch(&pipeline(&dataset, &asked, AllowedBackends::Hardware), 1);
-        let mut config = asked.check(&index).unwrap();
-        config.backends = AllowedBackends::Hardware;
-        config.pools.slot_bytes = 2 << 20;
-        config.device_pools.as_mut().unwrap().arena = 64 << 10;
-        let small = Pipeline::new(index, config);
+        let small = small(&dataset, &asked, AllowedBackends::Hardware, 64 << 10);
         for _ in 0..3 {
             assert!(epoch(&small, 1).0 == expected, "{decoder:?}");
         }
@@ -172,8 +161,7 @@ fn little_memory_changes_no_byte() {
 
 #[test]
 fn a_resumed_epoch_goes_on_with_the_bytes_of_the_cpu() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = dataset(40, true);
     let asked = own(options());
     let (expected, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 2);
@@ -190,8 +178,7 @@ fn a_resumed_epoch_goes_on_with_the_bytes_of_the_cpu() {
 
 #[test]
 fn several_views_are_made_of_one_image() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = dataset(24, true);
     for transforms in [views::TWO, views::TEN] {
         let asked = own(views::asked(transforms));
@@ -204,8 +191,7 @@ fn several_views_are_made_of_one_image() {
 
 #[test]
 fn samples_of_several_images_have_the_bytes_of_the_cpu() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let left = |sample: u64| {
         let (file, mut made) = (jpeg(sample), Vec::new());
         let form = [ConvertedFormat::Indexed, ConvertedFormat::Packed][sample as usize % 2];

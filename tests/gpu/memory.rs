@@ -166,9 +166,7 @@ fn any_order_of_dropping_is_safe() {
 /// another address.
 #[test]
 fn memory_that_the_driver_keeps_is_not_mapped_anew() {
-    let output = crate::common::child(keeps_memory).output().unwrap();
-    let said =
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (_, said) = crate::children::run(&mut crate::common::child(keeps_memory));
     // The stand-in reports memory that is kept as a leak.
     assert!(said.contains("keeps_memory ... ok") && said.contains("LEAK: 4 page-locked ranges"), "{said}");
 }

@@ -1,7 +1,7 @@
 //! MixUp and CutMix on a GPU: one more launch per view, with the CPU's bits.
 
 use crate::common::Dataset;
-use crate::pipeline::{on_cpu, pipeline};
+use crate::pipeline::{on_cpu, pipeline, small};
 use crate::stand_in;
 use crate::views::asked;
 use foreload::Mixing;
@@ -46,8 +46,7 @@ fn epoch(pipeline: &Pipeline, place: Place) -> Vec<Vec<Vec<u8>>> {
 
 #[test]
 fn mixed_images_are_the_cpus() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(29);
     dataset.spoil(7);
     for (transforms, mix) in [(SIZES, UP), (SAME, CHOICE)] {
@@ -73,18 +72,11 @@ fn mixed_images_are_the_cpus() {
 /// Images of one mixing group may be in several sub-batches, so only the last sub-batch mixes.
 #[test]
 fn a_batch_that_does_not_fit_is_mixed_at_last() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(48);
     let asked = LoaderOptions { batch_size: 24, ..mixed(SAME, CHOICE) };
     let expected = epoch(&dataset.pipeline(&on_cpu(&asked)), Place::Host);
-    let index = dataset.index();
-    let mut config = asked.check(&index).unwrap();
-    config.backends = AllowedBackends::Cpu;
-    // There are slots for about ten of 24 files, and device memory for the planes of a few images.
-    config.pools.slot_bytes = 2 << 20;
-    config.device_pools.as_mut().unwrap().arena = 64 << 10;
-    let small = Pipeline::new(index, config);
+    let small = small(&dataset, &asked, AllowedBackends::Cpu, 64 << 10);
     let before = cuda.calls("cuLaunchKernel");
     for _ in 0..3 {
         assert!(epoch(&small, Place::Cuda(0)) == expected);
@@ -95,8 +87,7 @@ fn a_batch_that_does_not_fit_is_mixed_at_last() {
 
 #[test]
 fn a_view_takes_one_more_launch() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(24);
     let launches = |asked: &LoaderOptions| {
         let before = cuda.calls("cuLaunchKernel");

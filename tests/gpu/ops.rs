@@ -22,8 +22,7 @@ fn grey(size: [u32; 2], steps: &str, dtype: &str) -> String {
 
 #[test]
 fn grey_images_are_the_cpus() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(16);
     let pad = r#", {"Pad": {"padding": [3, 1], "fill": [200, 30, 90]}}"#;
     // Rows consist of whole words or not, and have more pixels than a block has threads.
@@ -48,8 +47,7 @@ fn grey_images_are_the_cpus() {
 /// zero.
 #[test]
 fn grey_views_beside_coloured_ones_are_the_cpus() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(24);
     dataset.spoil(7);
     let [large, small] = [[33, 21], [15, 15]].map(|size| grey(size, "", "float32"));

@@ -1,7 +1,7 @@
 //! Packed images on a GPU: Foreload's own kernel decodes them, and their batches are the CPU's bit for bit.
 
-use crate::common::{Dataset, child};
-use crate::pipeline::{epoch, on_cpu, options, pipeline};
+use crate::common::{Dataset, batches, child, passes, succeeds};
+use crate::pipeline::{epoch, on_cpu, options, pipeline, small};
 use crate::stand_in;
 use crate::steady::never;
 use foreload::Device;
@@ -29,8 +29,7 @@ pub fn own(options: LoaderOptions) -> LoaderOptions {
 
 #[test]
 fn batches_are_those_of_the_cpu() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = dataset(32, |_| true);
     for (decode, dtype, memory_format, train, decoder) in [
         (Fidelity::Fast, DType::F32, MemoryFormat::Nchw, true, GpuDecoder::Auto),
@@ -51,8 +50,7 @@ fn batches_are_those_of_the_cpu() {
 /// kernels are not allowed.
 #[test]
 fn batches_are_the_same_of_fewer_bytes() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::photographs(24).packed();
     let whole = dataset.index().total_bytes();
     for decode in [Fidelity::Fast, Fidelity::Exact] {
@@ -76,8 +74,7 @@ fn batches_are_the_same_of_fewer_bytes() {
 
 #[test]
 fn who_decodes_goes_by_the_setting() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = dataset(16, |sample| sample % 2 == 0);
     let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&options())), 0);
     for (decoder, [packed, nvjpeg, by_cpu]) in
@@ -96,17 +93,11 @@ fn who_decodes_goes_by_the_setting() {
 
 #[test]
 fn little_memory_changes_no_byte() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = dataset(48, |sample| sample % 3 != 0);
     let asked = own(LoaderOptions { batch_size: 24, ..options() });
     let (expected, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 1);
-    let index = dataset.index();
-    let mut config = asked.check(&index).unwrap();
-    // There are slots for some of 24 files, and device memory for a few of 24 images.
-    config.pools.slot_bytes = 2 << 20;
-    config.device_pools.as_mut().unwrap().arena = 48 << 10;
-    let small = Pipeline::new(index, config);
+    let small = small(&dataset, &asked, AllowedBackends::All, 48 << 10);
     for _ in 0..3 {
         assert!(epoch(&small, 1).0 == expected);
     }
@@ -116,8 +107,7 @@ fn little_memory_changes_no_byte() {
 /// that the number of copies (of tables) does not depend on the number of images.
 #[test]
 fn no_packed_image_takes_a_copy_of_its_own() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, nvjpeg) = stand_in::both();
     let dataset = dataset(64, |_| true);
     let copies = |batch_size: u32| {
         let asked = own(LoaderOptions { batch_size, ..options() });
@@ -125,8 +115,7 @@ fn no_packed_image_takes_a_copy_of_its_own() {
         for window in 0..60 {
             let (made, copied) = (never(&cuda, &nvjpeg), cuda.calls("cuMemcpyHtoDAsync_v2"));
             for number in 4 * window..4 * window + 4 {
-                let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
-                while let Some(batch) = epoch.next_batch().unwrap() {
+                for batch in batches(&pipeline, number) {
                     drop(batch.images().lend(StreamRef::LEGACY).unwrap());
                 }
             }
@@ -152,8 +141,7 @@ fn damage_rows(path: &Path) {
 
 #[test]
 fn damage_is_answered_as_on_the_cpu() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = dataset(24, |_| true);
     [3, 11, 20].into_iter().for_each(|sample| damage_rows(&dataset.path(sample)));
     // Damages the head of this image.
@@ -188,8 +176,7 @@ fn damage_is_answered_as_on_the_cpu() {
 /// Damages bits in rows that are read, and in rows that are not.
 #[test]
 fn damage_of_what_is_read_in_parts_is_answered_as_on_the_cpu() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::photographs(24).packed();
     let shard = dataset.beside("data").join("000000.packed");
     let mut bytes = std::fs::read(&shard).unwrap();
@@ -217,21 +204,14 @@ fn packed_dataset(of: &Dataset, name: &str) -> Arc<DatasetIndex> {
     let (into, index) = (of.beside(name), of.beside(&format!("{name}-index")));
     let program = Path::new(env!("CARGO_BIN_EXE_foreload"));
     let root = of.path(0).parent().unwrap().parent().unwrap().to_owned();
-    let done = Command::new(program)
-        .arg("pack")
-        .args([&root, &into])
-        .env("FORELOAD_INDEX_DIR", &index)
-        .output()
-        .unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    succeeds(Command::new(program).arg("pack").args([&root, &into]).env("FORELOAD_INDEX_DIR", &index));
     let options = IndexOptions { directory: Some(index), ..IndexOptions::default() };
     Arc::new(DatasetIndex::open(&into, &options).unwrap())
 }
 
 #[test]
 fn the_cpu_may_do_nothing_only_where_all_is_packed() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let plain = Dataset::folder(8);
     let never = own(LoaderOptions { cpu_decode: CpuDecode::Never, ..options() });
     let refused = never.check(&plain.index()).unwrap_err().to_string();
@@ -259,8 +239,7 @@ fn the_cpu_may_do_nothing_only_where_all_is_packed() {
 /// The tables of a batch are in device memory of each lane, and are counted.
 #[test]
 fn tables_count_as_device_memory() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = dataset(8, |_| true);
     let cap = |decoder| {
         let asked = LoaderOptions { batch_size: 256, decoder, ..options() };
@@ -273,8 +252,7 @@ fn tables_count_as_device_memory() {
 
 #[test]
 fn nvjpeg_is_not_needed() {
-    let output = child(works_without_nvjpeg).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    passes(&mut child(works_without_nvjpeg));
 }
 
 #[test]

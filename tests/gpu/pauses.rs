@@ -9,8 +9,7 @@ use foreload::testing::pipeline::release_gpus;
 /// A whole training continues without the engine, warns once, and uses the engine again when it works.
 #[test]
 fn a_training_goes_on_while_its_engine_does_not() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(16);
     let asked = LoaderOptions { batch_size: 16, ..options() };
     let pipeline = pipeline(&dataset, &asked, AllowedBackends::All);
@@ -38,8 +37,7 @@ fn a_training_goes_on_while_its_engine_does_not() {
 /// If batches are large, the CUDA kernels take over the engine's images, not a single CPU thread.
 #[test]
 fn the_kernels_have_the_images_of_an_engine_that_is_left_alone() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(64);
     let asked = LoaderOptions { batch_size: 64, ..options() };
     let pipeline = pipeline(&dataset, &asked, AllowedBackends::All);
@@ -62,8 +60,7 @@ fn the_kernels_have_the_images_of_an_engine_that_is_left_alone() {
 /// A backend that cannot be made is tried again less and less often, because each attempt takes long.
 #[test]
 fn a_backend_that_lacks_memory_is_made_less_and_less_often() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(16);
     let asked = LoaderOptions { batch_size: 16, ..options() };
     // The first loader probes the GPU and keeps no decoder; the next one finds no memory for any decoder.
@@ -81,8 +78,7 @@ fn a_backend_that_lacks_memory_is_made_less_and_less_often() {
 /// Images that no other decoder may decode are tried again without a pause: each image in a pause would be an error.
 #[test]
 fn where_the_cpu_may_not_help_there_is_no_pause() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(16);
     let asked =
         LoaderOptions { batch_size: 16, cpu_decode: CpuDecode::Never, on_error: OnError::Zero, ..options() };
@@ -98,8 +94,7 @@ fn where_the_cpu_may_not_help_there_is_no_pause() {
 /// A shortage of memory while the first loader probes the GPU must not cost later loaders their engine.
 #[test]
 fn a_failed_trial_of_a_backend_is_reported_and_repeated_by_the_next_loader() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(16);
     let asked = LoaderOptions { batch_size: 16, ..options() };
     let by_engine = |knobs: &str| {

@@ -1,12 +1,14 @@
 //! The whole pipeline with a GPU, on the stand-ins. They check order, lifetimes, arithmetic and failures, but not
 //! speed.
 
-use crate::common::{Dataset, await_no_threads, child, png, thorough, threads, webp};
+use crate::common::{Dataset, await_no_threads, batches, child, passes, png, thorough, threads, webp};
 use crate::stand_in;
 use foreload::Error;
 use foreload::testing::augment::{DType, Fidelity, MemoryFormat};
 use foreload::testing::batch::{Batch, Place, Tensor};
-use foreload::testing::config::{AllowedBackends, CpuDecode, GpuDecoder, LoaderOptions, OnError};
+use foreload::testing::config::{
+    AllowedBackends, CpuDecode, GpuDecoder, LoaderConfig, LoaderOptions, OnError,
+};
 use foreload::testing::decode::Backend;
 use foreload::testing::pipeline::{EpochStats, Pipeline, Poll, release_gpus};
 use foreload::testing::schedule::LastBatch;
@@ -23,12 +25,36 @@ pub fn options() -> LoaderOptions {
     }
 }
 
-/// A pipeline on the GPU whose images are decoded by `backends` only.
-pub fn pipeline(dataset: &Dataset, options: &LoaderOptions, backends: AllowedBackends) -> Pipeline {
+/// A pipeline on the GPU whose checked settings are changed.
+pub fn changed(
+    dataset: &Dataset,
+    options: &LoaderOptions,
+    change: impl FnOnce(&mut LoaderConfig),
+) -> Pipeline {
     let index = dataset.index();
     let mut config = options.check(&index).unwrap();
-    config.backends = backends;
+    change(&mut config);
     Pipeline::new(index, config)
+}
+
+/// A pipeline on the GPU whose images are decoded by `backends` only.
+pub fn pipeline(dataset: &Dataset, options: &LoaderOptions, backends: AllowedBackends) -> Pipeline {
+    changed(dataset, options, |config| config.backends = backends)
+}
+
+/// A pipeline like [`pipeline`] with slots for about ten of 24 files, and with `arena` bytes of device memory, which
+/// are enough for the planes of a few of 24 images.
+pub fn small(
+    dataset: &Dataset,
+    options: &LoaderOptions,
+    backends: AllowedBackends,
+    arena: usize,
+) -> Pipeline {
+    changed(dataset, options, |config| {
+        config.backends = backends;
+        config.pools.slot_bytes = 2 << 20;
+        config.device_pools.as_mut().unwrap().arena = arena;
+    })
 }
 
 /// The same settings without a GPU.
@@ -65,8 +91,7 @@ pub fn mean_difference(a: &[u8], b: &[u8]) -> f64 {
 
 #[test]
 fn planes_of_the_cpu_become_the_same_bits() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(29);
     for (decode, dtype, memory_format, train) in [
         (Fidelity::Fast, DType::F32, MemoryFormat::Nchw, true),
@@ -89,8 +114,7 @@ fn planes_of_the_cpu_become_the_same_bits() {
 
 #[test]
 fn every_backend_comes_near_the_cpu() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(256);
     for (backends, batch_size) in [
         (AllowedBackends::Hardware, 8),
@@ -119,18 +143,11 @@ fn every_backend_comes_near_the_cpu() {
 
 #[test]
 fn a_batch_that_does_not_fit_goes_in_pieces() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(48);
     let asked = LoaderOptions { batch_size: 24, ..options() };
     let (expected, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 1);
-    let index = dataset.index();
-    let mut config = asked.check(&index).unwrap();
-    config.backends = AllowedBackends::Cpu;
-    // There are slots for about ten of 24 files, and device memory for the planes of three or four of 24 images.
-    config.pools.slot_bytes = 2 << 20;
-    config.device_pools.as_mut().unwrap().arena = 32 << 10;
-    let small = Pipeline::new(index, config);
+    let small = small(&dataset, &asked, AllowedBackends::Cpu, 32 << 10);
     for _ in 0..3 {
         assert!(epoch(&small, 1).0 == expected);
     }
@@ -138,16 +155,14 @@ fn a_batch_that_does_not_fit_goes_in_pieces() {
 
 #[test]
 fn a_consumer_that_looks_often_does_not_keep_a_batch_from_going_in_pieces() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(48);
     let asked = LoaderOptions { batch_size: 48, ..options() };
-    let index = dataset.index();
-    let mut config = asked.check(&index).unwrap();
-    config.backends = AllowedBackends::Cpu;
-    // There are fewer slots than a batch needs.
-    config.pools.slot_bytes = 512 << 10;
-    let pipeline = Pipeline::new(index, config);
+    let pipeline = changed(&dataset, &asked, |config| {
+        config.backends = AllowedBackends::Cpu;
+        // There are fewer slots than a batch needs.
+        config.pools.slot_bytes = 512 << 10;
+    });
     let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
     let mut looks = std::iter::repeat_with(|| epoch.poll(Duration::from_millis(5)).unwrap()).take(4000);
     assert!(looks.any(|poll| matches!(poll, Poll::Batch(_))), "it never came");
@@ -155,19 +170,18 @@ fn a_consumer_that_looks_often_does_not_keep_a_batch_from_going_in_pieces() {
 
 #[test]
 fn an_image_without_room_on_the_device_is_neither_replaced_nor_left_out() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(8);
     for (on_error, backends) in [
         (OnError::Skip, AllowedBackends::All),
         (OnError::Zero, AllowedBackends::Cpu),
         (OnError::Raise, AllowedBackends::All),
     ] {
-        let index = dataset.index();
-        let mut config = LoaderOptions { on_error, ..options() }.check(&index).unwrap();
-        config.backends = backends;
-        config.device_pools.as_mut().unwrap().arena = 64;
-        let error = drive(&Pipeline::new(index, config), || {}).unwrap_err().to_string();
+        let pipeline = changed(&dataset, &LoaderOptions { on_error, ..options() }, |config| {
+            config.backends = backends;
+            config.device_pools.as_mut().unwrap().arena = 64;
+        });
+        let error = drive(&pipeline, || {}).unwrap_err().to_string();
         assert!(error.contains("device_memory: leaves 64 bytes") && error.contains("raise it to"), "{error}");
         assert!(error.starts_with("sample "), "{error}");
     }
@@ -175,8 +189,7 @@ fn an_image_without_room_on_the_device_is_neither_replaced_nor_left_out() {
 
 #[test]
 fn failures_end_as_on_the_cpu() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(40);
     for sample in [3, 17, 30] {
         dataset.spoil(sample);
@@ -200,8 +213,7 @@ fn failures_end_as_on_the_cpu() {
 
 #[test]
 fn what_the_gpu_refuses_for_its_damage_the_cpu_conceals() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(16);
     for sample in [2, 9] {
         dataset.damage(sample);
@@ -221,8 +233,7 @@ fn what_the_gpu_refuses_for_its_damage_the_cpu_conceals() {
 
 #[test]
 fn the_cpu_decodes_only_what_it_is_asked_to() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(16);
     std::fs::write(dataset.path(5), png(5)).unwrap();
     std::fs::write(dataset.path(9), webp(9)).unwrap();
@@ -243,8 +254,7 @@ fn the_cpu_decodes_only_what_it_is_asked_to() {
 
 #[test]
 fn packed_images_are_not_nvjpegs() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(16);
     (0..16).step_by(2).for_each(|sample| _ = dataset.pack(sample));
     let dataset = dataset.indexed_anew();
@@ -262,14 +272,12 @@ fn packed_images_are_not_nvjpegs() {
 
 #[test]
 fn kept_batches_are_never_overwritten() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(64);
     let pipeline = pipeline(&dataset, &options(), AllowedBackends::All);
     let mut kept = Vec::new();
     for number in 0..3 {
-        let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
-        while let Some(batch) = epoch.next_batch().unwrap() {
+        for batch in batches(&pipeline, number) {
             assert_eq!(batch.images().place(), Place::Cuda(0));
             if batch.step() % 3 == 0 {
                 kept.push((batch.images(), read(&batch.images())));
@@ -283,15 +291,13 @@ fn kept_batches_are_never_overwritten() {
 
 #[test]
 fn a_dropped_epoch_ends_everything() {
-    let output = child(drops_epochs).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    passes(&mut child(drops_epochs));
 }
 
 #[test]
 #[ignore = "run by the test above, in a process of its own"]
 fn drops_epochs() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(64);
     for taken in 0..5 {
         let pipeline = pipeline(&dataset, &options(), AllowedBackends::All);
@@ -311,8 +317,7 @@ fn drops_epochs() {
 
 #[test]
 fn too_little_device_memory_is_reported_at_once() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(8);
     let asked = LoaderOptions { device_memory: Some(1 << 20), ..options() };
     let error = asked.check(&dataset.index()).unwrap_err().to_string();
@@ -322,8 +327,7 @@ fn too_little_device_memory_is_reported_at_once() {
 /// Calls at the start of a stage. A backend that fails while it is probed counts as a backend that this GPU lacks.
 #[test]
 fn each_call_that_fails_at_the_start_is_an_error_and_leaves_nothing_behind() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(40);
     for call in [
         "cuDevicePrimaryCtxRetain",
@@ -353,8 +357,7 @@ fn each_call_that_fails_at_the_start_is_an_error_and_leaves_nothing_behind() {
 
 #[test]
 fn each_call_that_fails_on_the_way_is_an_error_and_leaves_nothing_behind() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(240);
     for call in [
         "cuMemcpyHtoDAsync_v2",

@@ -9,8 +9,7 @@ use foreload::testing::pipeline::Pipeline;
 
 #[test]
 fn epochs_of_other_sizes_are_the_cpus() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(24);
     let image_size_from = Some([(1, (40, 48)), (2, (16, 20))].into());
     let asked = LoaderOptions { image_size_from, dtype: DType::U8, ..options() };

@@ -94,8 +94,7 @@ fn list(random: &mut RandomStream) -> String {
 
 #[test]
 fn random_recipes_are_the_cpus() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(16);
     for loader in seeds(LOADERS) {
         let random = &mut RandomKey::new(b"recipes", 2, 0, Use::Augment).stream(loader);
@@ -122,8 +121,7 @@ fn random_recipes_are_the_cpus() {
 /// rectangles of all others are erased.
 #[test]
 fn long_programs_find_room_and_failed_samples_stay_zero() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(32);
     dataset.spoil(5);
     let blurs = r#"{"GaussianBlur": {"kernel_size": 61, "sigma": 9}}, {"Grayscale": {}}"#.to_owned();
@@ -151,8 +149,7 @@ fn long_programs_find_room_and_failed_samples_stay_zero() {
 /// Programs cost a batch a second launch per view and, after buffers have their size, no copy and no allocation.
 #[test]
 fn programs_cost_a_batch_one_launch() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, _nvjpeg) = stand_in::both();
     let list = r#"[{"RandomResizedCrop": {"size": 24}}, {"RandomApply": {"transforms": [{"AugMix": {}}]}},
         {"ColorJitter": {"brightness": 0.4, "hue": 0.1}}, {"GaussianBlur": {"kernel_size": 23}},
         {"ToDtype": {"dtype": "float32"}}, {"RandomErasing": {"value": "random"}}]"#;

@@ -1,6 +1,6 @@
 //! Samples with several images on a GPU: a lane decodes all images of a sample together, and they fail together.
 
-use crate::common::{jpeg, png};
+use crate::common::{jpeg, png, tar_of};
 use crate::pipeline::{mean_difference, on_cpu, options};
 use crate::stand_in;
 use crate::views::{Tensors, epoch};
@@ -36,30 +36,23 @@ impl Shard {
     pub fn with_left(samples: usize, spoiled: &[usize], apart: bool, left: impl Fn(u64) -> Vec<u8>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("data")).unwrap();
-        let shard = std::fs::File::create(directory.path().join("data/0.tar")).unwrap();
-        let mut archive = tar::Builder::new(shard);
-        let mut add = |name: String, bytes: &[u8]| {
-            let mut header = tar::Header::new_gnu();
-            header.set_size(bytes.len() as u64);
-            header.set_mode(0o644);
-            archive.append_data(&mut header, name, bytes).unwrap();
-        };
         let right = |sample: usize| match spoiled.contains(&sample) {
             true => b"<!DOCTYPE html> not found".to_vec(),
             false => jpeg(1000 + sample as u64),
         };
+        let mut members = Vec::new();
         for sample in 0..samples {
-            add(format!("{sample:04}.left.jpg"), &left(sample as u64));
-            add(format!("{sample:04}.map.png"), &png(sample as u8));
+            members.push((format!("{sample:04}.left.jpg"), left(sample as u64)));
+            members.push((format!("{sample:04}.map.png"), png(sample as u8)));
             if !apart {
-                add(format!("{sample:04}.right.jpg"), &right(sample));
+                members.push((format!("{sample:04}.right.jpg"), right(sample)));
             }
         }
         if apart {
-            add("0000.filler".into(), &[0; 200_000]);
-            (0..samples).for_each(|sample| add(format!("{sample:04}.right.jpg"), &right(sample)));
+            members.push(("0000.filler".into(), vec![0; 200_000]));
+            members.extend((0..samples).map(|sample| (format!("{sample:04}.right.jpg"), right(sample))));
         }
-        archive.finish().unwrap();
+        std::fs::write(directory.path().join("data/0.tar"), tar_of(members)).unwrap();
         Self(directory)
     }
 
@@ -93,8 +86,7 @@ pub fn asked() -> LoaderOptions {
 
 #[test]
 fn planes_of_the_cpu_become_the_same_bits() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, _nvjpeg) = stand_in::both();
     for apart in [false, true] {
         let shard = Shard::new(24, &[], apart);
         let pipeline = shard.pipeline(&asked(), |config| config.backends = AllowedBackends::Cpu);
@@ -112,8 +104,7 @@ fn planes_of_the_cpu_become_the_same_bits() {
 
 #[test]
 fn what_the_gpu_decodes_comes_near_the_cpus() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let shard = Shard::new(64, &[], false);
     // In batches of 32 samples the kernels have 64 JPEGs, enough for a batched call.
     for (backends, batch_size) in
@@ -136,8 +127,7 @@ fn what_the_gpu_decodes_comes_near_the_cpus() {
 
 #[test]
 fn a_sample_fails_with_all_its_images() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let shard = Shard::new(40, &[3, 17, 30], false);
     for on_error in [OnError::Zero, OnError::Skip] {
         let asked = LoaderOptions { on_error, ..asked() };
@@ -159,8 +149,7 @@ fn a_sample_fails_with_all_its_images() {
 
 #[test]
 fn batches_that_do_not_fit_go_in_pieces() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     for apart in [false, true] {
         let shard = Shard::new(48, &[], apart);
         let asked = LoaderOptions { batch_size: 24, ..asked() };
@@ -191,8 +180,7 @@ fn batches_that_do_not_fit_go_in_pieces() {
 /// If one image was not written, its whole sample is decoded again, although the CPU has decoded another image of it.
 #[test]
 fn a_sample_whose_image_was_skipped_is_decoded_again_as_a_whole() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let shard = Shard::new(64, &[], false);
     for backends in [AllowedBackends::All, AllowedBackends::Hardware] {
         nvjpeg.reset();

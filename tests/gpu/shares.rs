@@ -1,6 +1,6 @@
 //! Which decoder gets which images, and the cost of that, on stand-ins with simulated costs.
 
-use crate::common::{Dataset, png};
+use crate::common::{Dataset, finished, png};
 use crate::pipeline::{epoch, options, pipeline};
 use crate::stand_in::{self, Cuda, Nvjpeg};
 use foreload::testing::config::{AllowedBackends, CpuDecode, LANES, LoaderOptions, OnError};
@@ -18,8 +18,7 @@ fn by_backend(stats: &EpochStats) -> [u64; 4] {
 
 #[test]
 fn no_image_is_half_decoded_on_a_lane() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(128);
     for (batch_size, knobs, cpu_decode, expected) in [
         (32, "", CpuDecode::Fallback, [128, 0, 0, 0]),
@@ -81,15 +80,13 @@ fn account(cuda: &Cuda, nvjpeg: &Nvjpeg, dataset: &Dataset, batch_size: u32) -> 
     (0..3).for_each(|number| drop(epoch(&pipeline, number)));
     let spent = || ["huffman", "engine", "kernels"].map(|name| nvjpeg.spent(name)).iter().sum::<u64>();
     let (before, spins) = (spent(), cuda.count("spinning waits"));
-    let mut running = pipeline.epoch(3, 0, 1, 0).unwrap();
-    while running.next_batch().unwrap().is_some() {}
+    let running = finished(&pipeline, 3);
     (spent() - before, by_backend(&running.stats()), cuda.count("spinning waits") - spins)
 }
 
 #[test]
 fn a_mixed_batch_costs_no_more_than_a_plain_one() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, nvjpeg) = stand_in::both();
     let (plain, mixed) = (Dataset::folder(256), mixed(256));
     for (knobs, batch_size) in [("", 32), ("", 128), ("no-hardware", 128)] {
         foreload::testing::pipeline::release_gpus();
@@ -112,8 +109,7 @@ fn a_mixed_batch_costs_no_more_than_a_plain_one() {
 /// Even if the kernels are faster: while the engine decodes, they would delay it.
 #[test]
 fn the_engine_has_all_that_it_can_decode_in_calls_of_the_best_size() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(512);
     for (batch_size, calls) in [(64, 8), (128, 4 * 2), (256, 2 * 4)] {
         let asked = LoaderOptions { batch_size, ..options() };
@@ -132,8 +128,7 @@ fn the_engine_has_all_that_it_can_decode_in_calls_of_the_best_size() {
 
 #[test]
 fn an_image_that_was_refused_twice_is_not_tried_there_again() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(16);
     dataset.damage(9);
     let asked = LoaderOptions { train: Some(false), max_errors: Some(0), batch_size: 16, ..options() };
@@ -155,8 +150,7 @@ fn an_image_that_was_refused_twice_is_not_tried_there_again() {
 /// After a shortage (for instance of memory) is over, images go to their decoder again at once.
 #[test]
 fn a_decoder_that_lacked_memory_works_as_soon_as_there_is_some() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(16);
     for (call, nth) in [
         // Three handles are made when the GPU is probed; then two for each lane.
@@ -192,8 +186,7 @@ fn a_decoder_that_lacked_memory_works_as_soon_as_there_is_some() {
 /// A user who asks for one decoder measures only that decoder.
 #[test]
 fn a_fixed_decoder_gets_no_help() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(128);
     for backends in [AllowedBackends::All, AllowedBackends::Hardware] {
         let asked = LoaderOptions { cpu_decode: CpuDecode::Auto, ..options() };
@@ -209,8 +202,7 @@ fn a_fixed_decoder_gets_no_help() {
 /// If the CPU may not decode, a refused image keeps the errors of its decoders, and the CPU never gets it.
 #[test]
 fn errors_of_decoders_are_reported_in_every_epoch() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(2);
     dataset.damage(0);
     // The same few samples are in many batches: workers see some before a lane's decoder has refused them, and lanes
@@ -225,8 +217,7 @@ fn errors_of_decoders_are_reported_in_every_epoch() {
     };
     let pipeline = pipeline(&dataset, &asked, AllowedBackends::All);
     for number in 0..4 {
-        let mut running = pipeline.epoch(number, 0, 1, 0).unwrap();
-        while running.next_batch().unwrap().is_some() {}
+        let running = finished(&pipeline, number);
         assert_eq!(running.stats().decoded_cpu(), 0, "epoch {number}");
         assert!(running.failed() > 30, "epoch {number}: {}", running.failed());
         for failure in running.failures().lock().unwrap().iter() {

@@ -1,7 +1,7 @@
 //! Images that a decoder reports as decoded but did not write: old contents of memory must never be delivered as
 //! images.
 
-use crate::common::Dataset;
+use crate::common::{Dataset, finished};
 use crate::pipeline::{epoch, mean_difference, on_cpu, options, pipeline};
 use crate::stand_in;
 use foreload::testing::augment::cuda::{ImageParams, POISON, PoisonCheck};
@@ -12,8 +12,7 @@ use jpeg_encoder::{ColorType, Encoder};
 
 #[test]
 fn an_image_that_the_engine_skipped_goes_to_the_next_decoder() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(64);
     let asked = LoaderOptions { dtype: DType::U8, ..options() };
     let on_cpu = dataset.pipeline(&on_cpu(&asked));
@@ -49,15 +48,13 @@ fn an_image_that_the_engine_skipped_goes_to_the_next_decoder() {
 /// an older image.
 #[test]
 fn a_skipped_image_that_no_other_decoder_may_have_is_an_error() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(16);
     let asked = LoaderOptions { cpu_decode: CpuDecode::Never, on_error: OnError::Zero, ..options() };
     let pipeline = pipeline(&dataset, &asked, AllowedBackends::Hardware);
     epoch(&pipeline, 0);
     nvjpeg.knobs("skip");
-    let mut running = pipeline.epoch(1, 0, 1, 0).unwrap();
-    while running.next_batch().unwrap().is_some() {}
+    let running = finished(&pipeline, 1);
     let again = running.stats().gpu.decoded_again;
     assert_eq!((running.failed(), again), (2, 4), "one of each batch, twice");
 }
@@ -65,8 +62,7 @@ fn a_skipped_image_that_no_other_decoder_may_have_is_an_error() {
 /// An image whose last column has the grey level of the poison is decoded a second time, not more often.
 #[test]
 fn an_image_that_looks_like_poison_is_decoded_twice_and_delivered() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     // Regions end at a multiple of the MCU, so that the last column has the poison's highest byte.
     let [first, other] = POISON.map(|word| (word >> 24) as u8);
     let dataset = Dataset::folder(16);
@@ -94,8 +90,7 @@ fn an_image_that_looks_like_poison_is_decoded_twice_and_delivered() {
 /// decoder skips images: no warning is given, and the image is delivered.
 #[test]
 fn a_narrow_image_that_looks_like_poison_is_no_failure() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     // Each row begins with the poison's lowest byte.
     let [first, other] = POISON.map(|word| word as u8);
     let dataset = Dataset::folder(16);

@@ -76,6 +76,13 @@ pub fn nvjpeg(_cuda: &Cuda) -> Nvjpeg {
     nvjpeg
 }
 
+/// Both stand-ins, for a test that calls both libraries.
+pub fn both() -> (Cuda, Nvjpeg) {
+    let cuda = cuda();
+    let nvjpeg = nvjpeg(&cuda);
+    (cuda, nvjpeg)
+}
+
 /// The stand-in for nvJPEG: after it is loaded, it is the `libnvjpeg.so.13` of this process.
 pub struct Nvjpeg {
     library: &'static Library,

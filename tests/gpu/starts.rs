@@ -1,7 +1,7 @@
 //! The cost of starting and ending a loader, computed from the costs of the calls on a real machine: a process pays for
 //! the GPU only once.
 
-use crate::common::{Dataset, await_no_threads, wait_for};
+use crate::common::{Dataset, await_no_threads, passes, wait_for};
 use crate::counting;
 use crate::pipeline::{drive, options, pipeline};
 use crate::stand_in::{self, Cuda, Nvjpeg};
@@ -36,15 +36,13 @@ fn await_threads(most: usize) {
 
 #[test]
 fn a_process_pays_for_its_gpu_once() {
-    let output = crate::common::child(starts_loaders).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    passes(&mut crate::common::child(starts_loaders));
 }
 
 #[test]
 #[ignore = "run by the test above, in a process of its own"]
 fn starts_loaders() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(64);
     // This loader stays open, as the loader of a training does while its evaluation has another.
     let first = pipeline(&dataset, &options(), AllowedBackends::All);
@@ -79,8 +77,7 @@ fn starts_loaders() {
 
 #[test]
 fn backends_that_nobody_needs_are_not_made() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(64);
     drive(&pipeline(&dataset, &options(), AllowedBackends::Cpu), || {}).unwrap();
     // The probe's decoders were destroyed, and none was made since.
@@ -93,8 +90,7 @@ fn backends_that_nobody_needs_are_not_made() {
 /// The loader that still runs keeps its decoders, and still reports what they can do.
 #[test]
 fn a_loader_that_lives_on_knows_its_decoders() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(16);
     let pipeline = pipeline(&dataset, &options(), AllowedBackends::All);
     assert!(pipeline.decoders().is_empty());
@@ -123,8 +119,7 @@ const MADE: [&str; 6] = [
 /// last backend, and not for two loaders that run at the same time.
 #[test]
 fn no_decoder_is_made_after_the_first_batch() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(320);
     let mut large = Vec::new();
     let pixels = vec![77; 3 * 1100 * 1000];

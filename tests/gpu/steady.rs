@@ -1,13 +1,12 @@
 //! What a batch costs the host once all buffers have their size: no memory is allocated or page-locked, and no call of
 //! the driver is made for a single image.
 
-use crate::common::{Dataset, child};
+use crate::common::{Dataset, child, succeeds};
 use crate::counting;
-use crate::pipeline::{epoch, on_cpu, options, pipeline};
+use crate::pipeline::{changed, epoch, on_cpu, options, pipeline};
 use crate::stand_in::{self, Cuda, Nvjpeg};
 use foreload::testing::config::{AllowedBackends, LANES, LoaderOptions, OnError};
 use foreload::testing::gpu::StreamRef;
-use foreload::testing::pipeline::Pipeline;
 
 /// Functions that make, allocate or page-lock something, or wait for everything.
 const NEVER: [&str; 17] = [
@@ -119,16 +118,14 @@ fn cost(cuda: &Cuda, nvjpeg: &Nvjpeg, dataset: &Dataset, batch_size: u32) -> Cos
 
 #[test]
 fn a_batch_costs_the_host_next_to_nothing() {
-    let output = child(runs_steadily).env("FORELOAD_STANDIN_DELAY_US", "0").output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = succeeds(child(runs_steadily).env("FORELOAD_STANDIN_DELAY_US", "0"));
     print!("{}", String::from_utf8_lossy(&output.stdout));
 }
 
 #[test]
 #[ignore = "run by the test above, in a process of its own"]
 fn runs_steadily() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(384);
     // The engine has up to 64 images in a call.
     let [small, one, two] = [16, 64, 128].map(|batch_size| cost(&cuda, &nvjpeg, &dataset, batch_size));
@@ -148,8 +145,7 @@ fn runs_steadily() {
 /// each image; some of the images are substitutes of bad ones, and one is larger than all before.
 #[test]
 fn tight_slots_page_lock_no_memory_for_single_images() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(384);
     [3, 170, 300].into_iter().for_each(|sample| dataset.spoil(sample));
     let pixels = vec![90; 3000 * 1000 * 3];
@@ -162,11 +158,10 @@ fn tight_slots_page_lock_no_memory_for_single_images() {
     let asked = LoaderOptions { batch_size: 128, on_error: OnError::Skip, ..options() };
     let by_cpu = dataset.pipeline(&on_cpu(&asked));
     let made = |slot_bytes: Option<usize>| {
-        let index = dataset.index();
-        let mut config = asked.check(&index).unwrap();
-        config.backends = AllowedBackends::Cpu;
-        config.pools.slot_bytes = slot_bytes.unwrap_or(config.pools.slot_bytes);
-        let pipeline = Pipeline::new(index, config);
+        let pipeline = changed(&dataset, &asked, |config| {
+            config.backends = AllowedBackends::Cpu;
+            config.pools.slot_bytes = slot_bytes.unwrap_or(config.pools.slot_bytes);
+        });
         let before = cuda.calls("cuMemHostRegister_v2");
         let mut read = 0;
         for number in 0..4 {

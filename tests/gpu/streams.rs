@@ -1,7 +1,7 @@
 //! Streams of consumers: a second one that also reads a batch, one that is destroyed too early, one that captures a
 //! graph.
 
-use crate::common::{Dataset, child};
+use crate::common::{Dataset, child, passes};
 use crate::pipeline::{options, pipeline};
 use crate::stand_in::{self, Cuda};
 use foreload::testing::batch::Batch;
@@ -57,8 +57,7 @@ fn go_on(mut epoch: Epoch) {
 
 #[test]
 fn a_second_stream_is_waited_for_if_it_is_announced() {
-    let mut cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (mut cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(80);
     for told in [true, false] {
         let mut consumer = Consumer::new(&cuda);
@@ -84,8 +83,7 @@ fn a_second_stream_is_waited_for_if_it_is_announced() {
 
 #[test]
 fn a_stream_that_is_gone_too_early_is_waited_for_all_the_same() {
-    let mut cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (mut cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(80);
     let mut consumer = Consumer::new(&cuda);
     let pipeline = start(&dataset);
@@ -112,8 +110,7 @@ fn a_stream_that_is_gone_too_early_is_waited_for_all_the_same() {
 
 #[test]
 fn a_stream_that_captures_meanwhile_is_not_touched() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(80);
     let create = cuda.driver::<extern "C" fn(*mut u64, u32) -> u32>("cuStreamCreate");
     let begin = cuda.driver::<extern "C" fn(u64, u32) -> u32>("cuStreamBeginCapture_v2");
@@ -156,15 +153,13 @@ fn a_stream_that_captures_meanwhile_is_not_touched() {
 
 #[test]
 fn what_a_stream_that_captures_has_read_may_be_the_last_of_all() {
-    let output = child(ends_while_it_captures).env("FORELOAD_STANDIN_LEAKS", "ignore").output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    passes(child(ends_while_it_captures).env("FORELOAD_STANDIN_LEAKS", "ignore"));
 }
 
 #[test]
 #[ignore = "run by the test above, in a process of its own"]
 fn ends_while_it_captures() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, _nvjpeg) = stand_in::both();
     cuda.abort_on_violation();
     let dataset = Dataset::folder(16);
     let mut consumer = Consumer::new(&cuda);

@@ -74,8 +74,8 @@ def epoch(pipeline: Any) -> Iterator[list[np.ndarray]]:
 
 
 def expected(loader: foreload.ImageLoader, number: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield images and labels of an epoch, read through the driver. @@t 87 The pixels are the same each time, so that a
-    batch can be compared with another loader's.
+    """Yield images and labels of an epoch, read through the driver. The pixels are the same each time, so that a batch
+    can be compared with another loader's.
     """
     for batch in loader.batches(number):
         yield driver.to_host(batch.images), driver.to_host(batch.labels)

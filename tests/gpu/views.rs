@@ -1,7 +1,7 @@
 //! Several views of each image on a GPU: the image is decoded once, and each view has its own launch and tensor.
 
-use crate::common::Dataset;
-use crate::pipeline::{mean_difference, on_cpu, options, pipeline};
+use crate::common::{Dataset, batches, longs};
+use crate::pipeline::{mean_difference, on_cpu, options, pipeline, small};
 use crate::stand_in::{self, Cuda};
 use foreload::testing::augment::{Fidelity, ImageTransforms, MemoryFormat};
 use foreload::testing::batch::{Batch, Place};
@@ -61,8 +61,7 @@ pub fn epoch(pipeline: &Pipeline, number: u64, place: Place) -> (Vec<Tensors>, E
 
 #[test]
 fn views_of_planes_of_the_cpu_have_the_same_bits() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(24);
     for (transforms, views, decode, memory_format) in [
         (TWO, 2, Fidelity::Fast, MemoryFormat::Nchw),
@@ -88,15 +87,13 @@ fn views_of_planes_of_the_cpu_have_the_same_bits() {
 /// If an epoch draws a sample again, it has other views each time, and the batch gives the occurrence.
 #[test]
 fn draws_of_one_sample_are_told_apart() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(24);
     let asked = LoaderOptions { epoch_size: Some(72), ..asked(TWO) };
     let (gpu, _) = epoch(&pipeline(&dataset, &asked, AllowedBackends::Cpu), 3, Place::Cuda(0));
     let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 3, Place::Host);
     assert!(gpu == cpu);
-    let occurrences =
-        gpu.iter().flat_map(|batch| batch[5].as_chunks().0.iter().map(|of| i64::from_ne_bytes(*of)));
+    let occurrences = gpu.iter().flat_map(|batch| longs(&batch[5]));
     let counts = occurrences.fold([0; 3], |mut counts, occurrence| {
         counts[occurrence as usize] += 1;
         counts
@@ -107,8 +104,7 @@ fn draws_of_one_sample_are_told_apart() {
 /// nvJPEG decodes the smallest region that covers all views, wherever they are in the image.
 #[test]
 fn views_of_what_the_gpu_decodes_come_near_the_cpus() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(64);
     let three = r#"[{"Views": {"n": 1, "transforms": [{"Resize": {"size": 40}}, {"CenterCrop": {"size": 24}}]}},
         {"Views": {"n": 2, "transforms": [{"RandomResizedCrop": {"size": 16, "scale": [0.05, 0.3]}}]}}]"#;
@@ -133,8 +129,7 @@ fn views_of_what_the_gpu_decodes_come_near_the_cpus() {
 /// others.
 #[test]
 fn the_cpu_decodes_what_is_resized_with_padding() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(64);
     let list = r#"[{"RandomZoomOut": {"fill": 9}}, {"Resize": {"size": [32, 32]}}]"#;
     let asked = asked(list);
@@ -159,8 +154,7 @@ fn the_cpu_decodes_what_is_resized_with_padding() {
 
 #[test]
 fn failed_samples_are_zero_in_every_view_or_replaced_in_every_view() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(40);
     for sample in [3, 17, 30] {
         dataset.spoil(sample);
@@ -186,18 +180,11 @@ fn failed_samples_are_zero_in_every_view_or_replaced_in_every_view() {
 
 #[test]
 fn views_of_a_batch_that_does_not_fit_go_in_pieces() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, _nvjpeg) = stand_in::both();
     let dataset = Dataset::folder(48);
     let asked = LoaderOptions { batch_size: 24, ..asked(TEN) };
     let (expected, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 1, Place::Host);
-    let index = dataset.index();
-    let mut config = asked.check(&index).unwrap();
-    config.backends = AllowedBackends::Cpu;
-    // There are slots for about ten of 24 files, and device memory for the planes of a few images.
-    config.pools.slot_bytes = 2 << 20;
-    config.device_pools.as_mut().unwrap().arena = 64 << 10;
-    let small = Pipeline::new(index, config);
+    let small = small(&dataset, &asked, AllowedBackends::Cpu, 64 << 10);
     let before = cuda.calls("cuLaunchKernel");
     assert!(epoch(&small, 1, Place::Cuda(0)).0 == expected);
     let launches = cuda.calls("cuLaunchKernel") - before;
@@ -221,8 +208,7 @@ pub fn steady_calls(cuda: &Cuda, transforms: &str) -> [u64; 2] {
     let pipeline = pipeline(&dataset, &asked(transforms), AllowedBackends::Cpu);
     let window = |number: u64| {
         let before = CALLS.map(|call| cuda.calls(call));
-        let mut running = pipeline.epoch(number, 0, 1, 0).unwrap();
-        while let Some(batch) = running.next_batch().unwrap() {
+        for batch in batches(&pipeline, number) {
             batch.synchronize().unwrap();
         }
         let mut after = CALLS.map(|call| cuda.calls(call)).into_iter().zip(before);
@@ -235,8 +221,7 @@ pub fn steady_calls(cuda: &Cuda, transforms: &str) -> [u64; 2] {
 /// After buffers have their final size, a further view costs a batch one launch, and no copy or allocation.
 #[test]
 fn a_view_costs_a_batch_one_launch() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, _nvjpeg) = stand_in::both();
     let [one, ten] = [r#"[{"RandomResizedCrop": {"size": 16}}]"#, TEN].map(|list| steady_calls(&cuda, list));
     // There are eight batches: the planes of 64 images are copied, and for each batch a table and its columns.
     assert_eq!(one, [8, 64 + 2 * 8]);

@@ -1,17 +1,16 @@
 //! Files that begin like packed or indexed images, but were not made by Foreload. Wherever they are stored, they are
 //! treated as any other file and delivered unchanged.
 
-use crate::common::{jpeg, wait_for};
+use crate::common::{self, ids, jpeg, succeeds, tar_of_samples, wait_for};
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderOptions};
-use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
+use foreload::testing::dataset::Contents;
 use foreload::testing::decode::forms::{ConvertedFormat, FormatConverter};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::FormChoice;
 use foreload::{CacheChoice, TierName};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use tempfile::TempDir;
 
 /// The number of files of each kind: enough to fill more than one block of memory.
@@ -58,17 +57,11 @@ impl Alike {
     fn shard() -> Self {
         let alike = Self { directory: tempfile::tempdir().unwrap(), files: contents() };
         std::fs::create_dir(alike.path("data")).unwrap();
-        let mut archive = tar::Builder::new(std::fs::File::create(alike.path("data/0.tar")).unwrap());
-        for (number, file) in alike.files.iter().enumerate() {
-            for (key, bytes) in [("jpg", &jpeg(number as u64)), ("bin", file), ("txt", &b"caption".to_vec())]
-            {
-                let mut header = tar::Header::new_gnu();
-                header.set_size(bytes.len() as u64);
-                header.set_mode(0o644);
-                archive.append_data(&mut header, format!("{number:04}.{key}"), &bytes[..]).unwrap();
-            }
-        }
-        archive.finish().unwrap();
+        let tar = tar_of_samples((0..).zip(&alike.files).map(|(number, file)| {
+            let members = [("jpg", jpeg(number)), ("bin", file.clone()), ("txt", b"caption".to_vec())];
+            (format!("{number:04}"), members)
+        }));
+        std::fs::write(alike.path("data/0.tar"), tar).unwrap();
         alike
     }
 
@@ -76,17 +69,12 @@ impl Alike {
     fn packed(&self, more: &[&str]) -> PathBuf {
         let mut program = Command::new(env!("CARGO_BIN_EXE_foreload"));
         program.arg("pack").args([self.path("data"), self.path("packed")]).args(more);
-        let output = program.env("FORELOAD_INDEX_DIR", self.path("index")).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        succeeds(program.env("FORELOAD_INDEX_DIR", self.path("index")));
         self.path("packed")
     }
 
     fn pipeline(&self, root: &Path, contents: Contents, options: &LoaderOptions) -> Pipeline {
-        let options = LoaderOptions { index_dir: Some(self.path("index")), ..options.clone() };
-        let asked: IndexOptions = options.validate().unwrap().index_options(contents);
-        let index = Arc::new(DatasetIndex::open(root, &asked).unwrap());
-        let config = options.check(&index).unwrap();
-        Pipeline::new(index, config)
+        common::open(root, self.path("index"), contents, options).unwrap()
     }
 
     /// Reads an epoch, checks that each sample has its own file, and returns the number of rebuilt files.
@@ -94,10 +82,8 @@ impl Alike {
         let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
         let mut seen = 0;
         while let Some(batch) = epoch.next_batch().unwrap() {
-            let ids = batch.sample_ids();
-            for (id, file) in ids.bytes().as_chunks().0.iter().zip(files(&batch)) {
-                let sample = i64::from_ne_bytes(*id) as usize;
-                assert!(file == self.files[sample], "sample {sample}, epoch {number}");
+            for (sample, file) in ids(&batch).into_iter().zip(files(&batch)) {
+                assert!(file == self.files[sample as usize], "sample {sample}, epoch {number}");
                 seen += 1;
             }
         }

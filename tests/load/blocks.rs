@@ -5,7 +5,9 @@ mod packed;
 
 use crate::common::scene::{Scene, tfrecord};
 use crate::common::tables::{Feature, MdsColumn, example, mds_index, mds_shard};
-use crate::common::{jpeg, small_images, wait_for, with_cache};
+use crate::common::{
+    self, batches, finished, ids, jpeg, labelled, small_images, tar_of_samples, wait_for, with_cache,
+};
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use foreload::testing::config::{LoaderOptions, OnError};
@@ -70,16 +72,7 @@ fn snappy(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn tar(samples: std::ops::Range<usize>) -> Vec<u8> {
-    let mut archive = tar::Builder::new(Vec::new());
-    for i in samples {
-        for (suffix, bytes) in [("cls", format!("{}", i % 3).into_bytes()), ("jpg", jpeg(i as u64))] {
-            let mut header = tar::Header::new_gnu();
-            header.set_size(bytes.len() as u64);
-            header.set_mode(0o644);
-            archive.append_data(&mut header, format!("{i:05}.{suffix}"), &bytes[..]).unwrap();
-        }
-    }
-    archive.into_inner().unwrap()
+    tar_of_samples(samples.map(labelled))
 }
 
 fn examples(samples: std::ops::Range<usize>) -> Vec<u8> {
@@ -169,18 +162,14 @@ impl Kind {
 }
 
 fn pipeline(scene: &Scene, options: &LoaderOptions) -> Pipeline {
-    let index = Arc::new(scene.open().unwrap_or_else(|error| panic!("{error}")));
-    let config = options.check(&index).unwrap();
-    Pipeline::new(index, config)
+    common::pipeline(scene.open().unwrap_or_else(|error| panic!("{error}")), options)
 }
 
 /// The contents of each sample's place in the batches of an epoch.
 fn by_sample(pipeline: &Pipeline, number: u64) -> BTreeMap<i64, (Vec<u8>, Vec<u8>)> {
-    let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
     let mut found = BTreeMap::new();
-    while let Some(batch) = epoch.next_batch().unwrap() {
-        let ids: Vec<i64> =
-            batch.sample_ids().bytes().as_chunks().0.iter().map(|raw| i64::from_ne_bytes(*raw)).collect();
+    for batch in batches(pipeline, number) {
+        let ids = ids(&batch);
         let (images, labels) = (batch.images().bytes().to_vec(), batch.labels().bytes().to_vec());
         let (image, label) = (images.len() / ids.len(), labels.len() / ids.len());
         for (at, &id) in ids.iter().enumerate() {
@@ -336,10 +325,7 @@ fn servers_are_asked_for_whole_blocks() {
             Arc::new(DatasetIndex::open(url.as_ref(), &options).unwrap_or_else(|error| panic!("{error}")))
         };
         let index = open();
-        let read = |index: Arc<DatasetIndex>| {
-            let config = small_images().check(&index).unwrap();
-            by_sample(&Pipeline::new(index, config), 0)
-        };
+        let read = |index: Arc<DatasetIndex>| by_sample(&common::pipeline(index, &small_images()), 0);
         let before = server.stats().requests;
         assert!(read(index.clone()) == expected, "{}", kind.name);
         let made = server.stats().requests - before;
@@ -366,8 +352,7 @@ fn a_shard_that_is_damaged_within_a_run_is_an_error_of_its_samples() {
         let middle = bytes.len() / 2;
         bytes[middle] ^= 0x10;
         packed.write(&name, &bytes);
-        let mut epoch = opened.epoch(0, 0, 1, 0).unwrap();
-        while epoch.next_batch().unwrap().is_some() {}
+        let epoch = finished(&opened, 0);
         assert_eq!(epoch.failed(), EACH as u64, "{}", kind.name);
         let told = opened.index().notices().take();
         assert!(told.iter().any(|message| message.contains(&name)), "{}: {told:?}", kind.name);

@@ -1,7 +1,8 @@
 //! Of packed copies in a directory, only the parts that a crop needs are read. The batches are the same, damage in such
 //! a part costs one read of the source, and tiers that store a sample get all of it.
 
-use crate::common::{Dataset, epoch_bytes, small_images, wait_for, with_cache};
+use crate::common::{Dataset, epoch_bytes, finished, small_images, wait_for, with_cache};
+use crate::store::world::segments;
 use crate::tiers::epoch;
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::io::{Direct, IoChoice};
@@ -53,8 +54,7 @@ fn fill(dataset: &Dataset, samples: usize) -> u64 {
 fn whole_bytes(dataset: &Dataset, samples: usize) -> u64 {
     let files = LoaderOptions { decoded: false, ..packed(dataset, small_images()) };
     let pipeline = dataset.pipeline(&files);
-    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
-    while epoch.next_batch().unwrap().is_some() {}
+    finished(&pipeline, 0);
     let found = stats(&pipeline);
     assert_eq!((found.source.source_reads, found.all().hits), (0, samples as u64), "{found:?}");
     found.all().bytes
@@ -127,16 +127,6 @@ fn another_process_knows_the_outlines_too() {
     });
 }
 
-/// The segments of the cache, the newest one last.
-fn segments(dataset: &Dataset) -> Vec<PathBuf> {
-    let datasets = fs::read_dir(dataset.beside("cache")).unwrap().map(|entry| entry.unwrap().path());
-    let files = datasets.filter(|path| path.is_dir()).flat_map(|own| fs::read_dir(own).unwrap());
-    let mut segments: Vec<_> = files.map(|entry| entry.unwrap().path()).collect();
-    segments.retain(|path| path.extension().is_some_and(|extension| extension == "seg"));
-    segments.sort();
-    segments
-}
-
 /// The newest copy of a sample: its segment, and its byte range there.
 fn copy_of(dataset: &Dataset, sample: u64) -> (PathBuf, Range<usize>) {
     let find = |path: &PathBuf| {
@@ -148,7 +138,8 @@ fn copy_of(dataset: &Dataset, sample: u64) -> (PathBuf, Range<usize>) {
         let row = rows.find(|&row| number(row) == sample)?;
         Some((path.clone(), half(row + 16)..half(row + 16) + half(row + 20)))
     };
-    segments(dataset).iter().rev().find_map(find).expect("a copy")
+    // The newest segment is the last one.
+    segments(&dataset.beside("cache")).iter().rev().find_map(find).expect("a copy")
 }
 
 /// Changes a byte of a sample's copy, at this percentage of its length.

@@ -3,8 +3,7 @@
 //! thorough`.
 
 use super::store::world::on_tmpfs;
-use crate::common::fault::{FaultOptions, FaultReader};
-use crate::common::{Dataset, Killable, await_steps, child, report_step, seeds};
+use crate::common::{Dataset, Killable, await_steps, child, ids, report_step, seeds};
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::io::IoChoice;
 use foreload::testing::pipeline::Pipeline;
@@ -229,8 +228,7 @@ impl Scene<'_> {
             while let Some(batch) =
                 epoch.next_batch().unwrap_or_else(|error| panic!("{what}, epoch {number}: {error}"))
             {
-                let ids = batch.sample_ids();
-                let ids = ids.bytes().chunks_exact(8).map(|id| u64::from_le_bytes(id.try_into().unwrap()));
+                let ids = ids(&batch).into_iter().map(|id| id as u64);
                 let failed: HashSet<u64> =
                     epoch.failures().lock().unwrap().iter().map(|failure| failure.sample).collect();
                 for (id, file) in ids.zip(batch.encoded()) {

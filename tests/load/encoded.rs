@@ -1,6 +1,6 @@
 //! Batches of encoded files: the bytes of every file, in the order of the images, even if the consumer keeps them.
 
-use crate::common::Dataset;
+use crate::common::{Dataset, failure, ids};
 use foreload::Error;
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{LoaderOptions, OnError};
@@ -11,15 +11,11 @@ fn options() -> LoaderOptions {
     LoaderOptions { batch_size: 8, seed: 5, decoded: false, ..LoaderOptions::default() }
 }
 
-fn longs(bytes: &[u8]) -> Vec<i64> {
-    bytes.chunks_exact(8).map(|raw| i64::from_ne_bytes(raw.try_into().unwrap())).collect()
-}
-
 /// Checks that every place of the batch holds the file of its sample.
 fn check(dataset: &Dataset, batch: &Batch) {
     let files = batch.encoded();
     assert_eq!(files.len(), batch.len());
-    for (file, id) in files.iter().zip(longs(batch.sample_ids().bytes())) {
+    for (file, id) in files.iter().zip(ids(batch)) {
         let expected = std::fs::read(dataset.path(id as usize)).unwrap();
         assert_eq!(file.shape(), [expected.len() as i64]);
         assert!(file.bytes() == expected, "sample {id}");
@@ -68,7 +64,7 @@ fn kept_files_outlive_the_pipeline_unchanged() {
     let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
     while let Some(batch) = epoch.next_batch().unwrap() {
         // One file is enough to keep the whole batch alive.
-        let id = longs(batch.sample_ids().bytes())[3];
+        let id = ids(&batch)[3];
         kept.push((batch.encoded().swap_remove(3), id));
     }
     drop(epoch);
@@ -86,20 +82,14 @@ fn a_failed_file_is_raised_replaced_or_empty() {
     let seven = std::fs::metadata(dataset.path(7)).unwrap().len();
     std::fs::write(dataset.path(21), vec![0xFF; 10]).unwrap();
 
-    let pipeline = dataset.pipeline(&options());
-    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
-    let error = loop {
-        if let Err(error) = epoch.next_batch() {
-            break error;
-        }
-    };
+    let error = failure(&mut dataset.pipeline(&options()).epoch(0, 0, 1, 0).unwrap());
     assert!(matches!(error, Error::Sample { id: 7 | 21, .. }), "{error}");
 
     let pipeline = dataset.pipeline(&LoaderOptions { on_error: OnError::Zero, ..options() });
     let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
     let mut empty = Vec::new();
     while let Some(batch) = epoch.next_batch().unwrap() {
-        let ids = longs(batch.sample_ids().bytes());
+        let ids = ids(&batch);
         for ((file, id), &valid) in batch.encoded().iter().zip(ids).zip(batch.mask().bytes()) {
             assert_eq!(file.bytes().is_empty(), valid == 0);
             if valid == 0 {
@@ -120,7 +110,7 @@ fn a_failed_file_is_raised_replaced_or_empty() {
     let pipeline = dataset.pipeline(&LoaderOptions { on_error: OnError::Skip, ..options() });
     let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
     while let Some(batch) = epoch.next_batch().unwrap() {
-        let ids = longs(batch.sample_ids().bytes());
+        let ids = ids(&batch);
         assert!(!ids.contains(&7) && !ids.contains(&21));
         check(&dataset, &batch);
     }

@@ -1,7 +1,7 @@
 //! Copies that are converted to another storage format during training: batches keep the same bytes, tiers keep within
 //! their quota, and consumers of encoded files get files.
 
-use crate::common::{Dataset, epoch_bytes, small_images, wait_for, with_cache};
+use crate::common::{Dataset, epoch_bytes, finished, small_images, wait_for, with_cache};
 use foreload::testing::config::{LoaderOptions, has_unwatched_quota};
 use foreload::testing::dataset::Changed;
 use foreload::testing::pipeline::Pipeline;
@@ -171,8 +171,7 @@ fn what_is_converted_between_epochs_is_in_the_numbers_of_the_next() {
     epoch_bytes(&pipeline, 0);
     pipeline.cache().expect("a cache").flush();
     wait_until_all_have_it(&pipeline);
-    let mut epoch = pipeline.epoch(1, 0, 1, 0).unwrap();
-    while epoch.next_batch().unwrap().is_some() {}
+    let epoch = finished(&pipeline, 1);
     let (of_epoch, all) = (epoch.stats().cache.all(), stats(&pipeline).all());
     assert!(
         of_epoch.converted_samples > 0 && of_epoch.converted_samples == all.converted_samples,

@@ -1,6 +1,6 @@
 //! The cache never hides a changed dataset: a copy is used only while its file is unchanged.
 
-use crate::common::{Dataset, with_cache};
+use crate::common::{Dataset, batches, ids, with_cache};
 use foreload::CacheChoice;
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::pipeline::Pipeline;
@@ -30,13 +30,10 @@ fn options(dataset: &Dataset) -> LoaderOptions {
 /// published.
 fn epoch(pipeline: &Pipeline, number: u64) -> (HashMap<u64, Vec<u8>>, CacheStats) {
     let before = pipeline.cache().map(|cache| cache.stats()).unwrap_or_default();
-    let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
     let mut delivered = HashMap::new();
-    while let Some(batch) = epoch.next_batch().unwrap() {
-        let ids = batch.sample_ids();
-        let ids = ids.bytes().chunks_exact(8).map(|id| u64::from_le_bytes(id.try_into().unwrap()));
-        for (id, file) in ids.zip(batch.encoded()) {
-            delivered.insert(id, file.bytes().to_vec());
+    for batch in batches(pipeline, number) {
+        for (id, file) in ids(&batch).into_iter().zip(batch.encoded()) {
+            delivered.insert(id as u64, file.bytes().to_vec());
         }
     }
     let Some(cache) = pipeline.cache() else { return (delivered, CacheStats::default()) };

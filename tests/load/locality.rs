@@ -1,7 +1,7 @@
 //! Ranks that take the samples which their nodes store, as whole pipelines: the bytes of each global batch are the same
 //! as without.
 
-use crate::common::{Dataset, with_cache};
+use crate::common::{Dataset, ids, with_cache};
 use foreload::Mixing;
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldValue, LoaderOptions, OnError};
@@ -176,8 +176,8 @@ fn a_rank_takes_what_its_node_keeps() {
         for (rank, pipeline) in (0..job.world).zip(&pipelines) {
             let mut epoch = pipeline.epoch(EPOCH, rank, job.world, 0).unwrap();
             while let Some(batch) = epoch.next_batch().unwrap() {
-                for id in batch.sample_ids().bytes().as_chunks().0 {
-                    let Some(home) = job.home(i64::from_ne_bytes(*id) as u64) else { continue };
+                for id in ids(&batch) {
+                    let Some(home) = job.home(id as u64) else { continue };
                     *held.entry((epoch.next_step(), home)).or_default() += 1;
                     moved += u64::from(home != job.node_of(rank) as usize);
                 }

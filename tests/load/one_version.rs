@@ -2,14 +2,13 @@
 //! because they are far apart, and the shard is replaced in between. Tested with a cache, which stores the records, and
 //! without.
 
-use crate::common::tick;
+use crate::common::{batches, tar_of, tick};
 use foreload::CacheChoice;
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderConfig, LoaderOptions};
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
 use foreload::testing::io::{Completion, ReadRequest, ReadStats, Reader, Waker};
 use foreload::testing::pipeline::Pipeline;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,17 +20,10 @@ const BETWEEN: usize = 300 << 10;
 /// Writes a shard whose samples each have a caption and a document with the `version`: all captions first, all
 /// documents last.
 fn write(path: &Path, version: u8) {
-    let mut archive = tar::Builder::new(File::create(path).unwrap());
-    let mut put = |name: String, bytes: &[u8]| {
-        let mut header = tar::Header::new_gnu();
-        header.set_size(bytes.len() as u64);
-        header.set_mode(0o644);
-        archive.append_data(&mut header, name, bytes).unwrap();
-    };
-    (0..SAMPLES).for_each(|sample| put(format!("{sample:02}.txt"), &[version]));
-    put("between".into(), &vec![0; BETWEEN]);
-    (0..SAMPLES).for_each(|sample| put(format!("{sample:02}.json"), &[b'"', version, b'"']));
-    archive.finish().unwrap();
+    let captions = (0..SAMPLES).map(|sample| (format!("{sample:02}.txt"), vec![version]));
+    let between = [("between".to_owned(), vec![0; BETWEEN])];
+    let documents = (0..SAMPLES).map(|sample| (format!("{sample:02}.json"), vec![b'"', version, b'"']));
+    std::fs::write(path, tar_of(captions.chain(between).chain(documents))).unwrap();
 }
 
 /// A reader that replaces the shard whenever records have arrived, before members that are stored apart are read.
@@ -127,8 +119,7 @@ fn check(cached: bool) {
     let pipeline = Pipeline::with_reader(index, config, Box::new(open));
     let mut seen = std::collections::BTreeSet::new();
     for number in 0..4 {
-        let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
-        while let Some(batch) = epoch.next_batch().unwrap() {
+        for batch in batches(&pipeline, number) {
             for (text, json) in versions(pipeline.config(), &batch) {
                 assert_eq!(text as char, json as char, "a caption and a document of two versions");
                 seen.insert(text);

@@ -1,8 +1,9 @@
 //! The pipeline as its users see it: every byte of every batch is right, whatever the threads, the I/O path, the faults
 //! and the consumer do.
 
-use crate::common::fault::FaultOptions;
-use crate::common::{Dataset, await_no_threads, child, epoch_bytes, threads, wait_for};
+use crate::common::{
+    Dataset, await_no_threads, batches, child, epoch_bytes, failure, finished, ids, passes, threads, wait_for,
+};
 use foreload::Error;
 use foreload::Shuffling;
 use foreload::testing::augment::{DType, ImageTransforms};
@@ -22,11 +23,6 @@ pub(crate) fn options() -> LoaderOptions {
         seed: 5,
         ..LoaderOptions::default()
     }
-}
-
-fn ids(batch: &foreload::testing::batch::Batch) -> Vec<i64> {
-    let ids = batch.sample_ids();
-    ids.bytes().chunks_exact(8).map(|raw| i64::from_ne_bytes(raw.try_into().unwrap())).collect()
 }
 
 #[test]
@@ -105,9 +101,8 @@ fn every_sample_comes_exactly_once() {
         [(LastBatch::Drop, 48, 6), (LastBatch::Partial, 50, 7), (LastBatch::Pad, 50, 7)]
     {
         let pipeline = dataset.pipeline(&LoaderOptions { last_batch: Some(last_batch), ..options() });
-        let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
         let (mut seen, mut padding, mut count) = (HashSet::new(), 0, 0);
-        while let Some(batch) = epoch.next_batch().unwrap() {
+        for batch in batches(&pipeline, 0) {
             assert_eq!(batch.step(), count);
             count += 1;
             for (id, &valid) in ids(&batch).into_iter().zip(batch.mask().bytes()) {
@@ -128,9 +123,8 @@ fn ranks_share_the_global_batches() {
     let dataset = Dataset::folder(64);
     let whole = dataset.pipeline(&LoaderOptions { batch_size: 16, ..options() });
     let part = dataset.pipeline(&LoaderOptions { batch_size: 4, ..options() });
-    let mut global = whole.epoch(1, 0, 1, 0).unwrap();
     let mut steps = Vec::new();
-    while let Some(batch) = global.next_batch().unwrap() {
+    for batch in batches(&whole, 1) {
         steps.push(ids(&batch));
     }
     for rank in 0..4 {
@@ -147,9 +141,8 @@ fn ranks_share_the_global_batches() {
 fn an_epoch_can_start_anywhere() {
     let dataset = Dataset::folder(40);
     let pipeline = dataset.pipeline(&options());
-    let mut whole = pipeline.epoch(2, 0, 1, 0).unwrap();
     let mut all = Vec::new();
-    while let Some(batch) = whole.next_batch().unwrap() {
+    for batch in batches(&pipeline, 2) {
         all.push(batch.images().bytes().to_vec());
     }
     let mut rest = pipeline.epoch(2, 0, 1, 3).unwrap();
@@ -166,8 +159,7 @@ fn kept_batches_are_never_overwritten() {
     let pipeline = dataset.pipeline(&options());
     let mut kept = Vec::new();
     for number in 0..3 {
-        let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
-        while let Some(batch) = epoch.next_batch().unwrap() {
+        for batch in batches(&pipeline, number) {
             let copy = batch.images().bytes().to_vec();
             if batch.step() % 3 == 0 {
                 kept.push((batch.images(), copy));
@@ -206,8 +198,7 @@ fn memory_that_cannot_work_is_refused_with_the_number() {
 
 #[test]
 fn dropping_in_the_middle_ends_all_threads() {
-    let output = child(drops_in_the_middle).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    passes(&mut child(drops_in_the_middle));
 }
 
 #[test]
@@ -255,11 +246,7 @@ fn a_bad_sample_is_raised_with_its_name() {
     dataset.spoil(7);
     let pipeline = dataset.pipeline(&options());
     let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
-    let error = loop {
-        if let Err(error) = epoch.next_batch() {
-            break error;
-        }
-    };
+    let error = failure(&mut epoch);
     let Error::Sample { id: 7, path, source, .. } = &error else { panic!("{error}") };
     assert_eq!(**path, dataset.path(7));
     assert!(matches!(**source, Error::Decode(_)), "{error}");
@@ -291,12 +278,7 @@ fn skipped_samples_get_the_same_substitutes_everywhere() {
 
     let pipeline = dataset.pipeline(&LoaderOptions { max_errors: Some(2), ..skip });
     let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
-    let error = loop {
-        match epoch.next_batch() {
-            Ok(batch) => assert!(batch.is_some(), "the budget is 2, 3 samples fail"),
-            Err(error) => break error,
-        }
-    };
+    let error = failure(&mut epoch);
     assert!(matches!(error, Error::TooManyErrors { count: 3, max_errors: 2, .. }), "{error}");
 }
 
@@ -329,8 +311,7 @@ fn damage_is_concealed_counted_and_named_or_refused() {
     let refusing =
         LoaderOptions { damaged: Damaged::Refuse, max_errors: Some(3), on_error: OnError::Zero, ..eval };
     let pipeline = dataset.pipeline(&refusing);
-    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
-    while epoch.next_batch().unwrap().is_some() {}
+    let epoch = finished(&pipeline, 0);
     assert_eq!((epoch.stats().concealed, epoch.failed()), (0, 3));
     assert!(epoch.concealed().samples().is_empty());
 }
@@ -341,9 +322,8 @@ fn zeroed_samples_are_masked() {
     dataset.spoil(11);
     let pipeline = dataset.pipeline(&LoaderOptions { on_error: OnError::Zero, ..options() });
     std::fs::remove_file(dataset.path(20)).unwrap();
-    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
     let mut zeroed = Vec::new();
-    while let Some(batch) = epoch.next_batch().unwrap() {
+    for batch in batches(&pipeline, 0) {
         let images = batch.images();
         let size = images.bytes().len() / batch.len();
         for (place, id) in ids(&batch).into_iter().enumerate() {
@@ -379,9 +359,8 @@ fn under_faults_every_sample_still_comes_once_and_right_or_masked() {
         ..options()
     };
     let pipeline = dataset.pipeline(&zero);
-    let mut clean = pipeline.epoch(0, 0, 1, 0).unwrap();
     let mut expected = Vec::new();
-    while let Some(batch) = clean.next_batch().unwrap() {
+    for batch in batches(&pipeline, 0) {
         let size = batch.images().bytes().len() / batch.len();
         expected.extend(batch.images().bytes().chunks(size).map(<[u8]>::to_vec));
     }
@@ -430,8 +409,7 @@ fn a_file_too_large_for_the_arena_is_a_bad_sample() {
     let dataset = dataset.indexed_anew();
     let pipeline = dataset.pipeline(&LoaderOptions { on_error: OnError::Zero, ..options() });
     assert!(pipeline.config().pools.slot_bytes <= 256 << 20);
-    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
-    while epoch.next_batch().unwrap().is_some() {}
+    let epoch = finished(&pipeline, 0);
     let failures = epoch.failures().lock().unwrap();
     assert_eq!(failures.len(), 1);
     assert!(failures[0].path == path && failures[0].message.contains("config: memory"), "{:?}", failures[0]);

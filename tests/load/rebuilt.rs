@@ -1,6 +1,6 @@
 //! Encoded bytes of packed images: consumers get the original files.
 
-use crate::common::Dataset;
+use crate::common::{Dataset, failure, ids};
 use foreload::Error;
 use foreload::testing::batch::{Batch, Tensor};
 use foreload::testing::config::{LoaderOptions, OnError};
@@ -30,9 +30,7 @@ fn packed(samples: usize) -> (Dataset, Vec<Vec<u8>>) {
 
 /// The files of a batch, with their sample ids.
 fn numbered(batch: &Batch) -> Vec<(usize, Tensor)> {
-    let ids = batch.sample_ids();
-    let ids = ids.bytes().chunks_exact(8).map(|raw| i64::from_ne_bytes(raw.try_into().unwrap()) as usize);
-    ids.zip(batch.encoded()).collect()
+    ids(batch).into_iter().map(|id| id as usize).zip(batch.encoded()).collect()
 }
 
 #[test]
@@ -76,13 +74,7 @@ fn a_damaged_packed_image_is_raised_replaced_or_empty() {
 }
 
 fn check_damaged(dataset: &Dataset, files: &[Vec<u8>]) {
-    let pipeline = dataset.pipeline(&options());
-    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
-    let error = loop {
-        if let Err(error) = epoch.next_batch() {
-            break error;
-        }
-    };
+    let error = failure(&mut dataset.pipeline(&options()).epoch(0, 0, 1, 0).unwrap());
     assert!(matches!(error, Error::Sample { id: 9, .. }), "{error}");
 
     for on_error in [OnError::Zero, OnError::Skip] {

@@ -1,7 +1,6 @@
 //! Repeated samples in the pipeline: a batch reads each sample once, and a cache knows when each is used again.
 
-use crate::common::fault::FaultOptions;
-use crate::common::{Dataset, epoch_bytes, small_images, with_cache};
+use crate::common::{Dataset, epoch_bytes, ids, small_images, with_cache};
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::{CacheStats, FillChoice};
@@ -21,9 +20,7 @@ fn epoch(pipeline: &Pipeline, number: u64, (rank, world): (u32, u32)) -> (Vec<Ve
     let mut epoch = pipeline.epoch(number, rank, world, 0).unwrap();
     let mut batches = Vec::new();
     while let Some(batch) = epoch.next_batch().unwrap() {
-        let ids = batch.sample_ids();
-        let longs = ids.bytes().chunks_exact(8).map(|raw| i64::from_ne_bytes(raw.try_into().unwrap()));
-        batches.push(longs.collect());
+        batches.push(ids(&batch));
     }
     let Some(cache) = pipeline.cache() else { return (batches, CacheStats::default()) };
     cache.flush();
@@ -46,13 +43,10 @@ fn a_batch_reads_a_sample_once() {
             let mut epoch = pipeline.epoch(0, rank, world, 0).unwrap();
             let (mut reads, mut bytes) = (0, 0);
             while let Some(batch) = epoch.next_batch().unwrap() {
-                let ids = batch.sample_ids();
-                let ids: HashSet<&[u8]> = ids.bytes().chunks_exact(8).collect();
+                let ids: HashSet<i64> = ids(&batch).into_iter().collect();
                 reads += ids.len() as u64;
-                let length = |id: &[u8]| {
-                    dataset.index().extent(i64::from_ne_bytes(id.try_into().unwrap()) as u64).length
-                };
-                bytes += ids.into_iter().map(|id| u64::from(length(id))).sum::<u64>();
+                let length = |id: i64| u64::from(dataset.index().extent(id as u64).length);
+                bytes += ids.into_iter().map(length).sum::<u64>();
             }
             let stats = epoch.stats();
             assert_eq!(

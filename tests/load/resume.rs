@@ -1,7 +1,7 @@
 //! A run that resumes from a state delivers the same rest of the epoch: from any step, for any length, on any number of
 //! ranks.
 
-use crate::common::{Dataset, printed_seed, thorough};
+use crate::common::{Dataset, finished, printed_seed, thorough};
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{LoaderOptions, Weights};
 use foreload::testing::dataset::{ClassRef, Fingerprint};
@@ -76,8 +76,7 @@ fn a_small_epoch_goes_on_at_every_step() {
 fn an_epoch_of_which_nothing_is_left_says_so() {
     let dataset = Dataset::folder(61);
     let pipeline = dataset.pipeline(&options(1));
-    let mut epoch = pipeline.epoch(2, 0, 1, 0).unwrap();
-    while epoch.next_batch().unwrap().is_some() {}
+    let epoch = finished(&pipeline, 2);
     let state = epoch.progress().state(None).unwrap();
     assert!(state.is_through() && pipeline.index().notices().take().is_empty());
     assert!(rest(pipeline.resume(&state, 0, 1).unwrap()).is_empty());

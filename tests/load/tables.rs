@@ -3,7 +3,7 @@
 
 use crate::common::scene::{Scene, tfrecord};
 use crate::common::tables::{Feature, MdsColumn, example, mds_index, mds_shard};
-use crate::common::{jpeg, small_images};
+use crate::common::{batches, ids, jpeg, longs, small_images};
 use foreload::Shuffling;
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderOptions, OnError};
@@ -71,11 +71,7 @@ fn tensor(pipeline: &Pipeline, batch: &Batch, name: &str) -> Vec<u8> {
 }
 
 fn integers(pipeline: &Pipeline, batch: &Batch, name: &str) -> Vec<i64> {
-    tensor(pipeline, batch, name).as_chunks().0.iter().map(|raw| i64::from_ne_bytes(*raw)).collect()
-}
-
-fn ids(batch: &Batch) -> Vec<i64> {
-    batch.sample_ids().bytes().as_chunks().0.iter().map(|raw| i64::from_ne_bytes(*raw)).collect()
+    longs(&tensor(pipeline, batch, name))
 }
 
 #[test]
@@ -87,9 +83,8 @@ fn columns_and_members_are_of_their_sample() {
         vec![optional("height"), named("image"), optional("caption"), named("Weight"), named("label")];
     let pipeline = pipeline(&scene, &options(&scene, fields)).unwrap();
     for number in 0..2 {
-        let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
         let mut seen = Vec::new();
-        while let Some(batch) = epoch.next_batch().unwrap() {
+        for batch in batches(&pipeline, number) {
             let ids = ids(&batch);
             let here = pipeline.config().present(&batch, "height").unwrap().bytes().to_vec();
             let heights = integers(&pipeline, &batch, "height");
@@ -119,9 +114,8 @@ fn lists_of_one_length_are_a_tensor() {
     for (corners, is_float) in [(optional("corners"), false), (rounded, true)] {
         let fields = vec![FieldOptions::named("image"), FieldOptions::named("boxes"), corners];
         let pipeline = pipeline(&scene, &options(&scene, fields)).unwrap();
-        let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
         let mut seen = 0;
-        while let Some(batch) = epoch.next_batch().unwrap() {
+        for batch in batches(&pipeline, 0) {
             let ids = ids(&batch);
             let shape = |name: &str| match pipeline.config().field(&batch, name) {
                 Some(FieldValue::Tensor(tensor)) => tensor.shape().to_vec(),
@@ -162,8 +156,7 @@ fn what_a_sample_lacks_is_named_with_the_sample() {
     let error = epoch.next_batch().err().expect("the first sample has no height").to_string();
     assert!(error.contains("height") && error.contains("no value in this column"), "{error}");
     let skipping = pipeline(&scene, &LoaderOptions { on_error: OnError::Skip, ..raising }).unwrap();
-    let mut epoch = skipping.epoch(0, 0, 1, 0).unwrap();
-    while let Some(batch) = epoch.next_batch().unwrap() {
+    for batch in batches(&skipping, 0) {
         for (id, height) in ids(&batch).iter().zip(integers(&skipping, &batch, "height")) {
             assert_eq!(height, 1000 + id);
         }
@@ -203,9 +196,8 @@ fn images_have_the_kind_that_the_schema_says() {
     // Both images get the same crop, and a label that is not a class number is delivered unchanged.
     let fields = ["left", "right", "label"].map(FieldOptions::named).to_vec();
     let pipeline = pipeline(&scene, &options(&scene, fields)).unwrap();
-    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
     let mut seen = 0;
-    while let Some(batch) = epoch.next_batch().unwrap() {
+    for batch in batches(&pipeline, 0) {
         assert_eq!(tensor(&pipeline, &batch, "left"), tensor(&pipeline, &batch, "right"));
         for (id, label) in ids(&batch).iter().zip(tensor(&pipeline, &batch, "label").as_chunks().0) {
             assert_eq!(f32::from_ne_bytes(*label), *id as f32 / 4.0);

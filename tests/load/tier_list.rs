@@ -1,8 +1,7 @@
 //! The pipeline with a list of tiers, memory before a directory: their capacities add up, bytes are the same as without
 //! tiers, and a fault in one tier costs at most a read of the next one.
 
-use crate::common::{random_bytes, with_cache};
-use foreload::testing::batch::Batch;
+use crate::common::{batches, ids, pipeline, random_bytes, with_cache};
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
 use foreload::testing::pipeline::Pipeline;
@@ -72,16 +71,8 @@ impl Files {
     }
 
     fn pipeline(&self, options: &LoaderOptions) -> Pipeline {
-        let index = self.index();
-        let config = options.check(&index).unwrap();
-        Pipeline::new(index, config)
+        pipeline(self.index(), options)
     }
-}
-
-/// The samples of a batch.
-fn ids(batch: &Batch) -> Vec<usize> {
-    let ids = batch.sample_ids();
-    ids.bytes().chunks_exact(8).map(|id| u64::from_ne_bytes(id.try_into().unwrap()) as usize).collect()
 }
 
 /// Runs an epoch of one rank, checks every byte, and returns the tiers' statistics.
@@ -90,7 +81,10 @@ fn epoch(pipeline: &Pipeline, number: u64, (rank, world): (u32, u32)) -> CacheSt
     let mut epoch = pipeline.epoch(number, rank, world, 0).unwrap();
     while let Some(batch) = epoch.next_batch().unwrap() {
         for (file, sample) in batch.encoded().iter().zip(ids(&batch)) {
-            assert!(file.bytes() == bytes(sample, file.bytes().len()), "sample {sample} in epoch {number}");
+            assert!(
+                file.bytes() == bytes(sample as usize, file.bytes().len()),
+                "sample {sample} in epoch {number}"
+            );
         }
     }
     drop(epoch);
@@ -167,11 +161,10 @@ fn a_file_that_changes_is_seen_by_the_next_run_in_every_tier() {
     changed.reverse();
     std::fs::write(files.path(17), &changed).unwrap();
     let pipeline = files.pipeline(&options);
-    let mut epoch = pipeline.epoch(1, 0, 1, 0).unwrap();
     let mut seen = 0;
-    while let Some(batch) = epoch.next_batch().unwrap() {
+    for batch in batches(&pipeline, 1) {
         for (file, sample) in batch.encoded().iter().zip(ids(&batch)) {
-            let expected = if sample == 17 { changed.clone() } else { bytes(sample, LENGTH) };
+            let expected = if sample == 17 { changed.clone() } else { bytes(sample as usize, LENGTH) };
             assert!(file.bytes() == expected, "sample {sample}");
             seen += 1;
         }

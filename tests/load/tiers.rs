@@ -3,6 +3,7 @@
 
 use crate::common::fault::FaultOptions;
 use crate::common::{Dataset, epoch_bytes, jpeg, small_images, wait_for, with_cache};
+use crate::store::world::segments;
 use foreload::CacheChoice;
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::pipeline::Pipeline;
@@ -40,22 +41,6 @@ pub fn epoch(pipeline: &Pipeline, number: u64) -> ([u8; 32], CacheStats) {
     let cache = pipeline.cache().expect("a cache");
     cache.flush();
     (hash, cache.stats().since(&before))
-}
-
-fn segments(dataset: &Dataset) -> Vec<PathBuf> {
-    let mut segments = Vec::new();
-    let mut left = vec![dataset.beside("cache")];
-    while let Some(directory) = left.pop() {
-        for entry in std::fs::read_dir(directory).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                left.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "seg") {
-                segments.push(path);
-            }
-        }
-    }
-    segments
 }
 
 #[test]
@@ -142,7 +127,7 @@ fn damaged_and_missing_segments_cost_reads_but_no_byte() {
         let with_cache = cached(&dataset, ALL, FillChoice::Use);
         let running = dataset.pipeline(&with_cache);
         epoch(&running, 0);
-        let files = segments(&dataset);
+        let files = segments(&dataset.beside("cache"));
         assert!(!files.is_empty());
         files.iter().for_each(harm);
         let (hash, tiers) = epoch(&running, 1);
@@ -150,7 +135,7 @@ fn damaged_and_missing_segments_cost_reads_but_no_byte() {
         assert!(tiers.source.source_reads > 0, "{name}: {tiers:?}");
         // The next run also finds the damage.
         drop(running);
-        segments(&dataset).iter().for_each(harm);
+        segments(&dataset.beside("cache")).iter().for_each(harm);
         let (hash, tiers) = epoch(&dataset.pipeline(&with_cache), 2);
         assert!(hash == epoch_bytes(&plain, 2), "{name}, at the start");
         assert!(tiers.source.source_reads > 0, "{name}: {tiers:?}");

@@ -1,11 +1,10 @@
 //! The whole pipeline over a directory and shards at once, with and without a cache.
 
 use crate::common::scene::bytes_of;
-use crate::common::{Dataset, epoch_bytes, small_images};
+use crate::common::{Dataset, batches, epoch_bytes, failure, ids, longs, pipeline, small_images};
 use foreload::CacheChoice;
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
-use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::FillChoice;
 use std::sync::Arc;
 
@@ -18,23 +17,14 @@ fn open(parts: &[&Dataset]) -> Arc<DatasetIndex> {
     Arc::new(DatasetIndex::open_all(&roots, &options, &Arc::default()).unwrap())
 }
 
-fn pipeline(index: &Arc<DatasetIndex>, options: &LoaderOptions) -> Pipeline {
-    Pipeline::new(index.clone(), options.check(index).unwrap())
-}
-
-fn longs(bytes: &[u8]) -> Vec<i64> {
-    bytes.chunks_exact(8).map(|raw| i64::from_ne_bytes(raw.try_into().unwrap())).collect()
-}
-
 #[test]
 fn every_sample_comes_once_with_its_bytes_and_label() {
     let (loose, packed) = (Dataset::folder(LOOSE), Dataset::shards(PACKED, 20));
     for index in [open(&[&loose, &packed]), open(&[&packed, &loose])] {
-        let pipeline = pipeline(&index, &LoaderOptions { decoded: false, ..small_images() });
-        let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+        let pipeline = pipeline(index.clone(), &LoaderOptions { decoded: false, ..small_images() });
         let mut seen = Vec::new();
-        while let Some(batch) = epoch.next_batch().unwrap() {
-            let (ids, labels) = (longs(batch.sample_ids().bytes()), longs(batch.labels().bytes()));
+        for batch in batches(&pipeline, 0) {
+            let (ids, labels) = (ids(&batch), longs(batch.labels().bytes()));
             for ((file, id), label) in batch.encoded().iter().zip(ids).zip(labels) {
                 assert!(file.bytes() == bytes_of(&index, id as u64), "sample {id}");
                 assert_eq!(label, i64::from(index.label(id as u64)), "sample {id}");
@@ -50,12 +40,12 @@ fn every_sample_comes_once_with_its_bytes_and_label() {
 fn a_cache_keeps_samples_of_all() {
     let (loose, packed) = (Dataset::folder(LOOSE), Dataset::shards(PACKED, 20));
     let index = open(&[&loose, &packed]);
-    let plain = pipeline(&index, &small_images());
+    let plain = pipeline(index.clone(), &small_images());
     for fill in [FillChoice::Use, FillChoice::Ahead] {
         let mut cache = CacheChoice::in_directory(loose.beside(&format!("cache {fill:?}")), 64 << 20);
         cache.directory.fill = fill;
         let cached = LoaderOptions { cache, ..small_images() };
-        let pipeline = pipeline(&index, &cached);
+        let pipeline = pipeline(index.clone(), &cached);
         for number in 0..3 {
             let before = pipeline.cache().map(|cache| cache.stats()).unwrap_or_default();
             assert!(epoch_bytes(&pipeline, number) == epoch_bytes(&plain, number), "epoch {number}");
@@ -76,7 +66,9 @@ fn a_cache_keeps_samples_of_all() {
         cache: CacheChoice::in_directory(packed.beside("data/cache"), 64 << 20),
         ..small_images()
     };
-    let Err(error) = pipeline(&index, &inside).epoch(0, 0, 1, 0) else { panic!("a cache in a dataset") };
+    let Err(error) = pipeline(index.clone(), &inside).epoch(0, 0, 1, 0) else {
+        panic!("a cache in a dataset")
+    };
     assert!(error.to_string().contains("inside the dataset"), "{error}");
 }
 
@@ -87,13 +79,7 @@ fn what_changed_in_any_of_them_is_named() {
     let shard = packed.path(0);
     let bytes = std::fs::read(&shard).unwrap();
     std::fs::write(&shard, &bytes[..bytes.len() / 2]).unwrap();
-    let pipeline = pipeline(&index, &small_images());
-    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
-    let error = loop {
-        match epoch.next_batch() {
-            Ok(batch) => assert!(batch.is_some(), "the epoch ended well"),
-            Err(error) => break error.to_string(),
-        }
-    };
+    let pipeline = pipeline(index.clone(), &small_images());
+    let error = failure(&mut pipeline.epoch(0, 0, 1, 0).unwrap()).to_string();
     assert!(error.contains("dataset changed") && error.contains(shard.to_str().unwrap()), "{error}");
 }

@@ -1,6 +1,6 @@
 //! The tests of object stores with Azure's protocol: Azure's own emulator, which checks signatures.
 
-use crate::common::{Dataset, Killable};
+use crate::common::{Dataset, Killable, succeeds};
 use crate::store::{await_port, free_port, hashes, program, provided, refused, requests};
 use object_store::azure::{AzureAccessKey, AzureAuthorizer, AzureCredential};
 use object_store::client::HttpRequestBody;
@@ -86,8 +86,7 @@ impl Azurite {
 }
 
 fn epochs(program: &mut Command) -> Vec<String> {
-    let output = program.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = succeeds(program);
     hashes(&serde_json::from_slice(&output.stdout).unwrap())
 }
 

@@ -1,6 +1,6 @@
 //! If a store refuses a request, the error is one sentence that says what to do.
 
-use crate::common::Dataset;
+use crate::common::{Dataset, succeeds};
 use crate::proxy::Failing;
 use crate::store::{SECRET, Store, refused};
 use std::fs;
@@ -54,8 +54,7 @@ fn profiles_are_read_and_refused_where_they_are_more() {
         program.env("AWS_PROFILE", name);
         program
     };
-    let output = by("other").output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    succeeds(&mut by("other"));
     assert!(store.proxy.take().iter().any(|asked| asked.head.contains("/eu-west-9/s3/")));
     said(&refused(&mut by("sso")), &["profile sso", "SSO", "export-credentials"]);
 }

@@ -1,6 +1,6 @@
 //! A store gives the same dataset and batches as the directory that it serves.
 
-use crate::common::Dataset;
+use crate::common::{Dataset, succeeds};
 use crate::store::{Store, requests};
 use std::fs;
 
@@ -41,16 +41,14 @@ fn plans_say_what_reads_cost() {
     let Some(store) = Store::new(Dataset::folder(SAMPLES)) else { return };
     let cache = store.dataset.beside("plan");
     let plan = ["plan", "s3://box/sets/data", "--cache-size", "1GB", "--cache", cache.to_str().unwrap()];
-    let output = store.program(&plan).args(["--json", "--batch-size", "10"]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = succeeds(store.program(&plan).args(["--json", "--batch-size", "10"]));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let plan_of = &report["plan"];
     let requests = [&plan_of["first"], &plan_of["later"], plan_of].map(|part| part["slow_requests"].as_u64());
     let all = SAMPLES as u64;
     assert_eq!(requests, [Some(all), Some(0), Some(all)], "{report}");
     let priced = ["--price-per-1000", "1000", "--batch-size", "10"];
-    let output = store.program(&plan).args(priced).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = succeeds(store.program(&plan).args(priced));
     // The last columns of the table of caches are the requests of all epochs, and their price.
     let text = String::from_utf8_lossy(&output.stdout);
     let row = text.lines().find(|line| line.starts_with("as asked ")).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! A server with S3's protocol that checks signatures, with a proxy in front of it, and the program as its client.
 
-use crate::common::{Dataset, Killable, wait_until};
+use crate::common::{Dataset, Killable, succeeds, wait_until};
 use crate::proxy::Proxy;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -93,8 +93,7 @@ impl Store {
 
     /// The program's report of three epochs.
     pub fn report(&self, place: &str, more: &[&str]) -> serde_json::Value {
-        let output = self.bench(place, more).output().unwrap();
-        assert!(output.status.success(), "{place}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = succeeds(&mut self.bench(place, more));
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
@@ -138,8 +137,7 @@ pub fn program(args: &[&str]) -> Command {
 
 /// The requests that `foreload index --json` reports.
 pub fn requests(program: &mut Command) -> serde_json::Value {
-    let output = program.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = succeeds(program);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     report["requests"].clone()
 }

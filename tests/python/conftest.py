@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import kills
@@ -42,6 +43,19 @@ def seeds(whole: int) -> range:
     chosen = range(whole) if THOROUGH else range(whole // 10 * SLICE, whole // 10 * (SLICE + 1))
     print(f"FORELOAD_SLICE={SLICE}: seeds {chosen.start} to {chosen.stop - 1} of {whole}")
     return chosen
+
+
+def need(*packages: str, required_by: str = "FRAMEWORKS") -> nullcontext[None]:
+    """Skip a test or a file without these packages, unless FORELOAD_REQUIRE_<`required_by`> is 1.
+
+    In a file, `with need(...):` has the imports that need them.
+    """
+    variable = f"FORELOAD_REQUIRE_{required_by}"
+    target = "make test-frameworks has it, " if required_by == "FRAMEWORKS" else ""
+    for name in packages if os.environ.get(variable) != "1" else ():
+        reason = f"{name} is not installed; {target}{variable}=1 makes this a failure"
+        pytest.importorskip(name, reason=reason)
+    return nullcontext()
 
 
 FIFTH = pytest.mark.fifth

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import hashlib
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,18 +13,14 @@ import foreload
 import numpy as np
 import pytest
 import shards
-from conftest import paths
+from conftest import need, paths
 from foreload.dali import ImageSource
 from PIL import Image
 from waiting import until
 
-if os.environ.get("FORELOAD_REQUIRE_DALI") != "1":
-    pytest.importorskip(
-        "nvidia.dali", reason="DALI is not installed; FORELOAD_REQUIRE_DALI=1 makes this a failure"
-    )
-
-from nvidia.dali import fn, pipeline_def, types
-from nvidia.dali.pipeline import Pipeline
+with need("nvidia.dali", required_by="DALI"):
+    from nvidia.dali import fn, pipeline_def, types
+    from nvidia.dali.pipeline import Pipeline
 
 SETTINGS = {"batch_size": 16, "image_size": 32, "seed": 3, "last_batch": "partial", "threads": 2}
 SIZES = [16, 16, 16, 12]

@@ -13,6 +13,19 @@ from PIL import Image
 
 SIZE = (72, 104)
 """The height and width of the images, which are not multiples of a block."""
+SETTINGS = {
+    "batch_size": 1,
+    "train": False,
+    "image_size": SIZE,
+    "resize": min(SIZE),
+    "device": "cpu",
+    "dtype": "uint8",
+    "memory_format": "nhwc",
+    "decode": "exact",
+    "on_error": "zero",
+    "max_errors": 1000,
+}
+"""Settings of loaders that decode every pixel, one image at a time."""
 
 
 def _damaged(rng: np.random.Generator, mode: str) -> bytes:
@@ -114,19 +127,7 @@ def test_damaged_images_are_pillows(tmp_path: Path, mode: str) -> None:
         data = _damaged(np.random.default_rng(seed), mode)
         (directory / f"{seed:03}.jpg").write_bytes(data)
         files.append(data)
-    loader = foreload.ImageLoader(
-        tmp_path / "data",
-        batch_size=1,
-        train=False,
-        image_size=SIZE,
-        resize=min(SIZE),
-        dtype="uint8",
-        memory_format="nhwc",
-        decode="exact",
-        on_error="zero",
-        max_errors=1000,
-        device="cpu",
-    )
+    loader = foreload.ImageLoader(tmp_path / "data", **SETTINGS)
     compared = 0
     batches = iter(loader)
     for seed, batch in enumerate(batches):
@@ -179,22 +180,10 @@ def test_every_sampling_and_colour_space_is_pillows(tmp_path: Path) -> None:
     (tmp_path / "class").mkdir()
     for number, (*_, data) in enumerate(files):
         (tmp_path / "class" / f"{number:03}.jpg").write_bytes(data)
-    settings = dict(
-        batch_size=1,
-        train=False,
-        image_size=SIZE,
-        resize=min(SIZE),
-        dtype="uint8",
-        memory_format="nhwc",
-        decode="exact",
-        on_error="zero",
-        max_errors=1000,
-        device="cpu",
-    )
-    loader = foreload.ImageLoader(tmp_path, **settings)
+    loader = foreload.ImageLoader(tmp_path, **SETTINGS)
     ours = [(np.from_dlpack(batch.images)[0], bool(np.from_dlpack(batch.mask)[0])) for batch in loader]
     concealed = {of["sample_id"] for of in loader.concealed}
-    strict = foreload.ImageLoader(tmp_path, **settings, damaged="refuse")
+    strict = foreload.ImageLoader(tmp_path, **SETTINGS, damaged="refuse")
     refused = [not np.from_dlpack(batch.mask)[0] for batch in strict]
     for number, (space, factors, data) in enumerate(files):
         what = f"{number}: {space}, {factors}"

@@ -14,22 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 import shards
+from conftest import THOROUGH, need
 from foreload import ImageLoader, fields
 from foreload import transforms as T
 from PIL import Image
 
-if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
-    pytest.importorskip(
-        "torchvision",
-        reason="torchvision is not installed; make test-frameworks has it, FORELOAD_REQUIRE_FRAMEWORKS=1 makes "
-        "this a failure",
-    )
-
-import torch
-import torchvision_draws as draws
-from conftest import THOROUGH
-from torchvision import tv_tensors
-from torchvision.transforms import v2
+with need("torchvision"):
+    import torch
+    import torchvision_draws as draws
+    from torchvision import tv_tensors
+    from torchvision.transforms import v2
 
 # Hundreds of thousands of calls of torchvision take long on a busy machine.
 pytestmark = pytest.mark.timeout(900)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import itertools
 import json
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,9 @@ import numpy as np
 import pytest
 import shards
 from foreload import fields
+from numpy import from_dlpack as array
 from PIL import Image
+from world import tar_of
 
 FIELDS = ["jpg", "seg.png", "txt", "json", "cls", "npy"]
 
@@ -22,10 +23,6 @@ FIELDS = ["jpg", "seg.png", "txt", "json", "cls", "npy"]
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shards.make(tmp_path_factory.mktemp("fields"))
-
-
-def array(tensor: Any) -> np.ndarray:
-    return np.from_dlpack(tensor)
 
 
 def seen_mask(values: np.ndarray, view: dict[str, Any], size: tuple[int, int]) -> np.ndarray:
@@ -127,16 +124,11 @@ def test_fields_stay_together_on_ranks_after_resume_and_from_a_cache(root: Path,
 
 def test_members_far_apart_are_read_all_the_same(tmp_path: Path) -> None:
     """An archive that was written type by type gets one warning, which says what that costs."""
-    with tarfile.open(tmp_path / "0.tar", "w") as shard:
-        for key in FIELDS:
-            for number in range(12):
-                data = shards.sample(number)[key]
-                header = tarfile.TarInfo(f"{number:06}.{key}")
-                header.size = len(data)
-                shard.addfile(header, io.BytesIO(data))
-            filler = tarfile.TarInfo(f"000000.after-{key}")
-            filler.size = 200_000
-            shard.addfile(filler, io.BytesIO(bytes(200_000)))
+    members = []
+    for key in FIELDS:
+        members += [(f"{number:06}.{key}", shards.sample(number)[key]) for number in range(12)]
+        members.append((f"000000.after-{key}", bytes(200_000)))
+    (tmp_path / "0.tar").write_bytes(tar_of(members))
     loader = foreload.ImageLoader(tmp_path, batch_size=4, fields=FIELDS, image_size=24)
     with pytest.warns(foreload.Warning, match="not adjacent.*next to each other") as told:
         seen = [number for batch in loader for number in check(loader, batch, 0, (24, 24))]

@@ -7,18 +7,14 @@ The tests run in the frameworks' own environment: `make test-frameworks`.
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import need
 
-if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
-    for name in ("lightning", "torchdata", "accelerate"):
-        pytest.importorskip(
-            name, reason=f"{name} is not installed; make test-frameworks runs this with one that has it"
-        )
+need("lightning", "torchdata", "accelerate")
 
 with warnings.catch_warnings():
     # The frameworks cause warnings when they import each other.

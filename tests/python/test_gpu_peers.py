@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import gpu_peers
 import pytest
-from conftest import FIFTH
+from conftest import FIFTH, need
 
-if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
-    pytest.importorskip(
-        "torchvision",
-        reason="torchvision is not installed; make test-frameworks has it, FORELOAD_REQUIRE_FRAMEWORKS=1 makes "
-        "this a failure",
-    )
+need("torchvision")
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUESTS = (

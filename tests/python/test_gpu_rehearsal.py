@@ -19,7 +19,7 @@ from unittest.mock import MagicMock
 import gpu_peers
 import kills
 import pytest
-from conftest import ONLY_ALL, ONLY_THOROUGH
+from conftest import ONLY_ALL, ONLY_THOROUGH, need
 from waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -347,9 +347,7 @@ def command_line(pid: int) -> bytes:
 @pytest.mark.parametrize("variant", ["cuda", "packed", "indexed", "cpu"])
 def test_foreloads_peer_answers_as_the_recording_says(variant: str, dataset: Path, tmp_path: Path) -> None:
     """Torch's CPU replaces its CUDA, and batches come from the stand-ins."""
-    if os.environ.get("FORELOAD_REQUIRE_TORCH") != "1":
-        reason = "torch is not installed; FORELOAD_REQUIRE_TORCH=1 makes this a failure"
-        pytest.importorskip("torch", reason=reason)
+    need("torch", required_by="TORCH")
     requests = [
         {"do": "tune", "seconds": 0.05},
         {"do": "feed", "seconds": 0.1},

@@ -13,6 +13,7 @@ import shards
 from conftest import checksums
 from foreload import fields
 from foreload import transforms as T
+from numpy import from_dlpack as array
 from PIL import Image
 
 LIST = [T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ToDtype("uint8")]
@@ -22,10 +23,6 @@ SAMPLES = 24
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shards.make(tmp_path_factory.mktemp("images"), SAMPLES, 2, shards.pair)
-
-
-def array(tensor: Any) -> np.ndarray:
-    return np.from_dlpack(tensor)
 
 
 def load(root: Path, asked: list[Any], transforms: Any = LIST, **settings: Any) -> foreload.ImageLoader:

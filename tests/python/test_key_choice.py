@@ -11,11 +11,8 @@ import numpy as np
 import pytest
 import shards
 from foreload import fields
+from numpy import from_dlpack as array
 from PIL import Image
-
-
-def array(tensor: Any) -> np.ndarray:
-    return np.from_dlpack(tensor)
 
 
 def load(root: Path, asked: list[Any] | None, **more: Any) -> foreload.ImageLoader:

@@ -12,11 +12,8 @@ import numpy as np
 import pytest
 import shards
 from conftest import paths
+from numpy import from_dlpack as array
 from PIL import Image
-
-
-def array(tensor: Any) -> np.ndarray:
-    return np.from_dlpack(tensor)
 
 
 def rows(dataset: Path) -> list[dict[str, Any]]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import struct
-import tarfile
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -54,13 +52,11 @@ def write_lines(root: Path, column: str, labels: Labels) -> Path:
 def write_tars(root: Path, column: str, labels: Labels) -> Path:
     """Write tars whose JSON members have the labels."""
     for shard, rows in enumerate(shards_of(labels)):
-        with tarfile.open(root / f"{shard}.tar", "w") as tar:
-            for number, label in rows:
-                document = {} if label is None else {column: label}
-                for ending, data in {"png": image(number), "json": json.dumps(document).encode()}.items():
-                    member = tarfile.TarInfo(f"{number}.{ending}")
-                    member.size = len(data)
-                    tar.addfile(member, io.BytesIO(data))
+        samples = []
+        for number, label in rows:
+            document = json.dumps({} if label is None else {column: label}).encode()
+            samples.append((str(number), {"png": image(number), "json": document}))
+        shards.write(root / f"{shard}.tar", samples)
     return root
 
 
@@ -383,11 +379,7 @@ def test_numbers_and_names_are_not_mixed(labels: Labels, message: str, tmp_path:
 
 
 def test_directories_in_a_tar_are_no_classes(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "train.tar", "w") as tar:
-        for number, name in enumerate(["cat/1.png", "dog/2.png"]):
-            member, data = tarfile.TarInfo(name), image(number)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
+    shards.write(tmp_path / "train.tar", [("cat/1", {"png": image(0)}), ("dog/2", {"png": image(1)})])
     with pytest.raises(
         AttributeError, match=r'directories inside a tar are not classes \(e.g. "cat/1".*extract the tar'
     ):

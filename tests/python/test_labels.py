@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 from conftest import paths
 from foreload.dali import ImageSource
 from test_dali_source import info
+from world import tar_of
 
 SETTINGS = {"batch_size": 12, "image_size": 32, "threads": 2}
 
@@ -20,11 +19,7 @@ SETTINGS = {"batch_size": 12, "image_size": 32, "threads": 2}
 def pack(root: Path, members: list[tuple[str, bytes]]) -> Path:
     """Make a directory with one shard of these members."""
     root.mkdir()
-    with tarfile.open(root / "shard-0.tar", "w") as tar:
-        for name, data in members:
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
+    (root / "shard-0.tar").write_bytes(tar_of(members))
     return root
 
 

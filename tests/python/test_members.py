@@ -15,11 +15,8 @@ import numpy as np
 import pytest
 import shards
 from foreload import fields
+from numpy import from_dlpack as array
 from waiting import until
-
-
-def array(tensor: Any) -> np.ndarray:
-    return np.from_dlpack(tensor)
 
 
 def image(number: int) -> bytes:

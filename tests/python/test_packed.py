@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import foreload
 import numpy as np
 import pytest
+import shards
 from conftest import checksums, paths
 
 
@@ -57,17 +56,15 @@ def test_a_state_goes_on_with_the_other(dataset: Path, packed: Path) -> None:
 
 def test_all_members_of_tar_shards_are_there(dataset: Path, tmp_path: Path) -> None:
     files = paths(dataset)
-    (tmp_path / "tar").mkdir()
+
+    def members(number: int) -> tuple[str, shards.Members]:
+        mask = (files[number].parent.name * number).encode()
+        document = json.dumps({"label": number % 7, "deep": [number]}).encode()
+        parts = {"txt": f"number {number}".encode(), "jpg": files[number].read_bytes()}
+        return f"some/{number:03}", {**parts, "json": document, "bin": mask}
+
     for shard in range(3):
-        with tarfile.open(tmp_path / f"tar/{shard}.tar", "w") as tar:
-            for number in range(shard * 20, shard * 20 + 20):
-                mask = (files[number].parent.name * number).encode()
-                document = json.dumps({"label": number % 7, "deep": [number]}).encode()
-                parts = {"txt": f"number {number}".encode(), "jpg": files[number].read_bytes()}
-                for key, data in {**parts, "json": document, "bin": mask}.items():
-                    member = tarfile.TarInfo(f"some/{number:03}.{key}")
-                    member.size = len(data)
-                    tar.addfile(member, io.BytesIO(data))
+        shards.write(tmp_path / f"tar/{shard}.tar", map(members, range(shard * 20, shard * 20 + 20)))
     summary = pack(tmp_path / "tar", tmp_path / "packed", "--shard-size", "100000")
     assert summary["packed"] == 60
     fields = ["jpg", "txt", "json", "bin", "label"]

@@ -4,7 +4,6 @@ run.
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from pathlib import Path
@@ -13,20 +12,15 @@ from typing import Any
 import foreload
 import numpy as np
 import pytest
+from conftest import need
 from foreload import _transform_reader, recipes
 from foreload import transforms as T
 
-if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
-    pytest.importorskip(
-        "torchvision",
-        reason="torchvision is not installed; make test-frameworks has it, FORELOAD_REQUIRE_FRAMEWORKS=1 makes "
-        "this a failure",
-    )
-
-import torch
-import torchvision
-from torchvision.transforms import v2
-from torchvision_draws import of_timm
+with need("torchvision"):
+    import torch
+    import torchvision
+    from torchvision.transforms import v2
+    from torchvision_draws import of_timm
 
 HERE = Path(__file__).resolve().parents[2] / "benches" / "transforms"
 sys.path += [str(HERE), str(HERE.parent)]

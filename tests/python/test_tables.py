@@ -13,12 +13,9 @@ import numpy as np
 import pytest
 from conftest import paths
 from foreload import fields
+from numpy import from_dlpack as array
 
 SAMPLES = 60
-
-
-def array(tensor: Any) -> np.ndarray:
-    return np.from_dlpack(tensor)
 
 
 def by_sample(loader: foreload.ImageLoader, name: str) -> list[Any]:

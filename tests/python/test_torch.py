@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tarfile
 from pathlib import Path
 
@@ -10,17 +9,13 @@ import foreload
 import numpy as np
 import pytest
 import shards
-from conftest import paths
+from conftest import need, paths
 
-if os.environ.get("FORELOAD_REQUIRE_TORCH") != "1":
-    pytest.importorskip(
-        "torch", reason="torch is not installed; FORELOAD_REQUIRE_TORCH=1 makes this a failure"
-    )
-
-import torch
-from foreload import transforms as T
-from foreload.torch import ImageDataset
-from torch.utils.data import DataLoader
+with need("torch", required_by="TORCH"):
+    import torch
+    from foreload import transforms as T
+    from foreload.torch import ImageDataset
+    from torch.utils.data import DataLoader
 
 
 def test_batches_of_images_and_labels(dataset: Path) -> None:

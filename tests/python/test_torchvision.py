@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import shutil
 import subprocess
 import sys
@@ -12,24 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import need
 from foreload import ConfigError, _transform_reader
 from foreload import transforms as T
 from PIL import Image
 
-if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
-    pytest.importorskip(
-        "torchvision",
-        reason="torchvision is not installed; make test-frameworks has it, FORELOAD_REQUIRE_FRAMEWORKS=1 makes "
-        "this a failure",
-    )
-
-import torch
-import torchvision
-from foreload.torch import ImageDataset
-from torch.utils.data import Subset
-from torchvision.datasets import ImageFolder
-from torchvision.transforms import InterpolationMode, v2
-from torchvision.transforms import transforms as v1
+with need("torchvision"):
+    import torch
+    import torchvision
+    from foreload.torch import ImageDataset
+    from torch.utils.data import Subset
+    from torchvision.datasets import ImageFolder
+    from torchvision.transforms import InterpolationMode, v2
+    from torchvision.transforms import transforms as v1
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FLOAT = v2.ToDtype(torch.float32, scale=True)

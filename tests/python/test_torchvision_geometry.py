@@ -5,7 +5,6 @@ batch.
 from __future__ import annotations
 
 import io
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,21 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 import shards
+from conftest import need
 from foreload import ImageLoader, fields
 from foreload import transforms as T
 from PIL import Image
 
-if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
-    pytest.importorskip(
-        "torchvision",
-        reason="torchvision is not installed; make test-frameworks has it, FORELOAD_REQUIRE_FRAMEWORKS=1 makes "
-        "this a failure",
-    )
-
-import torch
-from torchvision import tv_tensors
-from torchvision.transforms import InterpolationMode
-from torchvision.transforms.v2 import functional as F
+with need("torchvision"):
+    import torch
+    from torchvision import tv_tensors
+    from torchvision.transforms import InterpolationMode
+    from torchvision.transforms.v2 import functional as F
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benches" / "transforms"))
 import replay

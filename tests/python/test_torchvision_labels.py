@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import need
 from foreload import ConfigError
 
-if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
-    pytest.importorskip(
-        "torchvision",
-        reason="torchvision is not installed; make test-frameworks has it, FORELOAD_REQUIRE_FRAMEWORKS=1 makes "
-        "this a failure",
-    )
-
-import numpy as np
-import torch
-from foreload.torch import ImageDataset
-from torch.utils.data import Subset
-from torchvision.datasets import ImageFolder
-from torchvision.transforms import v2
+with need("torchvision"):
+    import numpy as np
+    import torch
+    from foreload.torch import ImageDataset
+    from torch.utils.data import Subset
+    from torchvision.datasets import ImageFolder
+    from torchvision.transforms import v2
 
 EVALUATION = v2.Compose([v2.Resize(70), v2.CenterCrop(64), v2.PILToTensor()])
 

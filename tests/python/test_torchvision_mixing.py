@@ -12,18 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import need
 from foreload import ImageLoader
 from foreload import transforms as T
 
-if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
-    pytest.importorskip(
-        "torchvision",
-        reason="torchvision is not installed; make test-frameworks has it, FORELOAD_REQUIRE_FRAMEWORKS=1 makes "
-        "this a failure",
-    )
-
-import torch
-from torchvision.transforms import v2
+with need("torchvision"):
+    import torch
+    from torchvision.transforms import v2
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benches" / "transforms"))
 import replay

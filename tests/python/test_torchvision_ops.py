@@ -6,26 +6,19 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 
 import foreload
 import pytest
-from conftest import make_dataset, paths
+from conftest import make_dataset, need, paths
 from foreload import _core
 from foreload import transforms as T
 
-if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
-    pytest.importorskip(
-        "torchvision",
-        reason="torchvision is not installed; make test-frameworks has it, FORELOAD_REQUIRE_FRAMEWORKS=1 makes "
-        "this a failure",
-    )
-
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benches" / "transforms"))
-import cases
-import ops
+with need("torchvision"):
+    import cases
+    import ops
 
 SEED = 6
 # Height and width; the last two sizes are not multiples of a vector.

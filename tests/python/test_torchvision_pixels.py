@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import io
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,20 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import shards
+from conftest import need
 from foreload import ImageLoader
 from foreload import transforms as T
 from PIL import Image
 
-if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
-    pytest.importorskip(
-        "torchvision",
-        reason="torchvision is not installed; make test-frameworks has it, FORELOAD_REQUIRE_FRAMEWORKS=1 makes "
-        "this a failure",
-    )
-
-import torch
-from torchvision import tv_tensors
-from torchvision.transforms import InterpolationMode, v2
+with need("torchvision"):
+    import torch
+    from torchvision import tv_tensors
+    from torchvision.transforms import InterpolationMode, v2
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benches" / "transforms"))
 import replay

@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from pathlib import Path
 from typing import Any
 
 import foreload
 import pytest
+from conftest import need
 from foreload import ConfigError
 from foreload import transforms as T
 
-if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
-    pytest.importorskip(
-        "torchvision",
-        reason="torchvision is not installed; make test-frameworks has it, FORELOAD_REQUIRE_FRAMEWORKS=1 makes "
-        "this a failure",
-    )
+with need("torchvision"):
+    import torch
+    from foreload.torch import ImageDataset
+    from test_torchvision import FLOAT, MEAN, STD, taken_over
+    from torchvision.datasets import ImageFolder
+    from torchvision.transforms import InterpolationMode, autoaugment, v2
+    from torchvision.transforms import transforms as v1
+    from torchvision_draws import of_timm
 
-import torch
-from foreload.torch import ImageDataset
-from torchvision.datasets import ImageFolder
-from torchvision.transforms import InterpolationMode, autoaugment, v2
-from torchvision.transforms import transforms as v1
-from torchvision_draws import of_timm
-
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-FLOAT = v2.ToDtype(torch.float32, scale=True)
 CROP = v2.RandomResizedCrop(40, antialias=True)
-
-
-def taken_over(dataset: Path, *steps: Any, **settings: Any) -> tuple[ImageDataset, dict[str, Any]]:
-    """Return the dataset made of the steps, and the settings that it shows."""
-    made = ImageDataset.from_torchvision(
-        ImageFolder(str(dataset), v1.Compose(steps)), batch_size=4, **settings
-    )
-    names = {"ImageDataset": lambda path, **shown: {"path": path, **shown}, "torch": torch, **vars(T)}
-    return made, eval(repr(made), names)
 
 
 def of_tensors(dataset: Path, *steps: Any) -> list[T.Transform]:

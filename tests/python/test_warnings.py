@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import shutil
 import subprocess
 import sys
-import tarfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import foreload
 import numpy as np
 import pytest
+import shards
 from conftest import paths
 from foreload import recipes
 
@@ -169,12 +168,8 @@ def test_no_batch_is_lost_where_warnings_are_errors(own_dataset: Path) -> None:
 
 def test_many_kinds_of_members_make_no_notice_and_a_short_error(tmp_path: Path, dataset: Path) -> None:
     image = paths(dataset)[0].read_bytes()
-    with tarfile.open(tmp_path / "a.tar", "w") as tar:
-        for number in range(3000):
-            for suffix, data in (("cls", b"0"), ("jpg", image), (f"part{number}", b"x")):
-                member = tarfile.TarInfo(f"{number:06}.{suffix}")
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
+    samples = ((f"{n:06}", {"cls": b"0", "jpg": image, f"part{n}": b"x"}) for n in range(3000))
+    shards.write(tmp_path / "a.tar", samples)
     log = logging.getLogger("foreload")
     records: list[logging.LogRecord] = []
     handler = logging.Handler()

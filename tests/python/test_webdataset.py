@@ -7,31 +7,24 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import shards
+from conftest import need
 from PIL import Image
 
-if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
-    for name in ("torchvision", "webdataset"):
-        pytest.importorskip(
-            name,
-            reason=f"{name} is not installed; make test-frameworks has it, FORELOAD_REQUIRE_FRAMEWORKS=1 makes this "
-            "a failure",
-        )
-
-import foreload
-import torch
-import webdataset
-from foreload import transforms as T
-from foreload.torch import ImageDataset
-from torchvision import tv_tensors
-from torchvision.transforms import InterpolationMode
-from torchvision.transforms.v2 import functional as F
+with need("torchvision", "webdataset"):
+    import foreload
+    import torch
+    import webdataset
+    from foreload import transforms as T
+    from foreload.torch import ImageDataset
+    from torchvision import tv_tensors
+    from torchvision.transforms import InterpolationMode
+    from torchvision.transforms.v2 import functional as F
 
 SIZE = 48
 SAMPLES = 96

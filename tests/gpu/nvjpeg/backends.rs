@@ -38,8 +38,7 @@ fn table(abilities: &Abilities) -> Vec<(NvJpegBackend, Subsampling, [Ability; 2]
 
 #[test]
 fn what_a_gpu_can_do_is_found_out_by_trying() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let (library, device) = (Library::load().unwrap(), GpuDevice::open(0).unwrap());
     let abilities = |knobs: &str| {
         nvjpeg.knobs(knobs);
@@ -116,8 +115,7 @@ fn what_a_gpu_can_do_is_found_out_by_trying() {
 
 #[test]
 fn what_the_engine_refuses_goes_to_the_next_backend() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let mut lane = Lane::new().unwrap();
     // Since its trial, the engine has begun to refuse some images, such as sizes or kinds that the trial did not have.
     nvjpeg.knobs("refuse-420");
@@ -137,8 +135,7 @@ fn what_the_engine_refuses_goes_to_the_next_backend() {
 
 #[test]
 fn damage_spoils_no_neighbour() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let mut lane = Lane::new().unwrap();
     let whole = Region { x: 0, y: 0, width: 120, height: 90 };
     for backend in NvJpegBackend::ALL {
@@ -165,8 +162,7 @@ fn damage_spoils_no_neighbour() {
 /// never get these images.
 #[test]
 fn the_engine_never_gets_what_the_parser_refuses() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let mut lane = Lane::new().unwrap();
     let whole = Region { x: 0, y: 0, width: 120, height: 90 };
     let mut jobs: Vec<Job> = (0..9).map(|_| Job { file: file((2, 2), 3), region: whole }).collect();
@@ -188,8 +184,7 @@ fn the_engine_never_gets_what_the_parser_refuses() {
 
 #[test]
 fn an_image_that_fails_costs_its_batch_few_calls() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, nvjpeg) = stand_in::both();
     let mut lane = Lane::new().unwrap();
     let whole = Region { x: 0, y: 0, width: 120, height: 90 };
     let mut jobs: Vec<Job> = (0..128).map(|_| Job { file: file((2, 2), 3), region: whole }).collect();
@@ -222,8 +217,7 @@ fn an_image_that_fails_costs_its_batch_few_calls() {
 /// Gray and colour images are separate calls: neither waits for the other, and the host sleeps while it waits.
 #[test]
 fn gray_and_colour_images_do_not_wait_for_each_other() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, nvjpeg) = stand_in::both();
     let mut lane = Lane::new().unwrap();
     let whole = Region { x: 0, y: 0, width: 120, height: 90 };
     let jobs = |gray: usize| -> Vec<Job> {
@@ -250,8 +244,7 @@ fn gray_and_colour_images_do_not_wait_for_each_other() {
 /// All codes of a large file are decoded, however small the region: that is too much for the host.
 #[test]
 fn a_crop_of_a_huge_image_costs_the_host_no_codes() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let mut lane = Lane::new().unwrap();
     let region = Region { x: 500, y: 300, width: 90, height: 80 };
     for (width, is_huge) in [(1100, true), (900, false)] {

@@ -56,8 +56,7 @@ fn jobs() -> Vec<Job> {
 
 #[test]
 fn each_call_failing_spoils_at_most_its_image() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let jobs = jobs();
     let mut lane = Lane::new().unwrap();
     for name in CALLS.iter().filter(|name| !name.contains("Create") && !name.contains("Destroy")) {
@@ -84,8 +83,7 @@ fn each_call_failing_spoils_at_most_its_image() {
 
 #[test]
 fn a_decoder_that_cannot_be_made_leaves_nothing_behind() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let jobs = jobs();
     for name in CALLS.iter().filter(|name| name.contains("Create") || name.contains("PreAllocate")) {
         for nth in 1..=5 {
@@ -116,8 +114,7 @@ fn a_decoder_that_cannot_be_made_leaves_nothing_behind() {
 /// The driver's failures are reported: the call loses the GPU.
 #[test]
 fn failures_of_the_driver_are_reported() {
-    let mut cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (mut cuda, nvjpeg) = stand_in::both();
     let jobs = jobs();
     for name in [
         "cuMemAllocFromPoolAsync",
@@ -154,8 +151,7 @@ fn failures_of_the_driver_are_reported() {
 /// backend.
 #[test]
 fn a_call_that_was_halved_says_so() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let jobs = jobs();
     let mut lane = Lane::of(everything()).unwrap();
     for (backend, call) in [
@@ -177,8 +173,7 @@ fn a_call_that_was_halved_says_so() {
 fn a_backend_that_could_not_be_made_is_made_once_it_can_be() {
     const NO_MEMORY: u32 = 5;
     const NOT_HERE: u32 = 7;
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (cuda, nvjpeg) = stand_in::both();
     let jobs = jobs();
     for backend in NvJpegBackend::ALL {
         let creations: &[&str] = match backend {

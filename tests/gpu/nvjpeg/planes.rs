@@ -16,8 +16,7 @@ fn job(number: u64, progressive: bool) -> Job {
 
 #[test]
 fn every_backend_gives_the_cpus_planes() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     let mut lane = Lane::new().unwrap();
     for batch in 0..6 {
         let jobs: Vec<Job> = (0..20).map(|image| job(100 * batch + image, false)).collect();
@@ -47,8 +46,7 @@ fn every_backend_gives_the_cpus_planes() {
 
 #[test]
 fn progressive_images_are_for_cuda() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let mut lane = Lane::new().unwrap();
     let jobs: Vec<Job> = (900..912).map(|number| job(number, true)).collect();
     assert!(jobs.iter().all(|job| lane.backends(&job.file) == [NvJpegBackend::Cuda]));
@@ -73,8 +71,7 @@ fn the_corpus_decodes_as_on_the_cpu_or_is_refused() {
         println!("skipped: no corpus in {}", shared.display());
         return;
     }
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let mut lane = Lane::new().unwrap();
     let mut decoded = 0;
     for (number, path) in paths.iter().enumerate() {
@@ -101,8 +98,7 @@ fn the_corpus_decodes_as_on_the_cpu_or_is_refused() {
 
 #[test]
 fn nothing_is_allocated_once_all_sizes_were_seen() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, _nvjpeg) = stand_in::both();
     let mut lane = Lane::new().unwrap();
     let jobs: Vec<Job> = (2000..2020).map(|number| job(number, false)).collect();
     let all = |lane: &mut Lane| {
@@ -120,8 +116,7 @@ fn nothing_is_allocated_once_all_sizes_were_seen() {
 
 #[test]
 fn lanes_decode_side_by_side() {
-    let cuda = stand_in::cuda();
-    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let (_cuda, nvjpeg) = stand_in::both();
     std::thread::scope(|scope| {
         for number in 0..3 {
             scope.spawn(move || {

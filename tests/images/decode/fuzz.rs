@@ -98,6 +98,23 @@ pub fn answer(
     Ok(samples(planes))
 }
 
+/// Decoders for every SIMD level with this setting for damage.
+pub fn decoders(damaged: Damaged) -> Vec<(Decoder, Planes)> {
+    let decoder = |level| Decoder::with_level(1_000_000, level).with_damaged(damaged);
+    Level::available().map(|level| (decoder(level), Planes::default())).collect()
+}
+
+/// The common result of all `decoders`.
+pub fn answers(decoders: &mut [(Decoder, Planes)], bytes: &[u8], seed: u64) -> Result<Vec<u8>, String> {
+    let mut answers = decoders.iter_mut().map(|(decoder, planes)| {
+        catch_unwind(AssertUnwindSafe(|| answer(decoder, planes, bytes, seed)))
+            .unwrap_or_else(|_| panic!("the decoder panicked: FORELOAD_FUZZ_SEED={seed}"))
+    });
+    let first = answers.next().unwrap();
+    assert!(answers.all(|other| other == first), "levels differ: FORELOAD_FUZZ_SEED={seed}");
+    first
+}
+
 /// The samples of the planes that are used, plane by plane and row by row.
 pub fn samples(planes: &Planes) -> Vec<u8> {
     let used = if planes.color == ColorModel::Gray { 1 } else { 3 };
@@ -107,39 +124,24 @@ pub fn samples(planes: &Planes) -> Vec<u8> {
     rows.flatten().copied().collect()
 }
 
-/// Whether the test continues: for the requested time, and at least for so many images that all outcomes occur, even on
-/// a slow machine.
-pub fn goes_on(start: Instant, runs: u64) -> bool {
-    start.elapsed() < fuzz_time() || runs < 500
+/// The runs of a test, each with its seed and random numbers: for the requested time, and at least so many that all
+/// outcomes occur, even on a slow machine.
+pub fn fuzz_runs(name: &[u8]) -> impl Iterator<Item = (u64, RandomStream)> {
+    let (first, start) = (fuzz_seed(), Instant::now());
+    println!("seeds from FORELOAD_FUZZ_SEED={first} on");
+    let seeds = (first..).zip(0..).take_while(move |(_, runs)| start.elapsed() < fuzz_time() || *runs < 500);
+    seeds.map(move |(seed, _)| (seed, RandomKey::new(name, seed, 0, Use::Augment).stream(0)))
 }
 
 #[test]
 fn damaged_images_give_pixels_or_an_error() {
-    let first = fuzz_seed();
-    println!("seeds from FORELOAD_FUZZ_SEED={first} on");
-    let decoders = |damaged: Damaged| -> Vec<_> {
-        let decoder = |level| Decoder::with_level(1_000_000, level).with_damaged(damaged);
-        Level::available().map(|level| (decoder(level), Planes::default())).collect()
-    };
     let (mut decoders, mut concealing) = (decoders(Damaged::Refuse), decoders(Damaged::Conceal));
-    let (start, mut runs, mut pixels, mut concealed) = (Instant::now(), 0u64, 0u64, 0u64);
-    while goes_on(start, runs) {
-        let seed = first + runs;
-        let mut stream = RandomKey::new(b"fuzz", seed, 0, Use::Augment).stream(0);
+    let (mut runs, mut pixels, mut concealed) = (0u64, 0u64, 0u64);
+    for (seed, mut stream) in fuzz_runs(b"fuzz") {
         let mut bytes = image(&mut stream);
         damage(&mut bytes, &mut stream);
-        let [refusing, concealing] = [&mut decoders, &mut concealing].map(|decoders| {
-            let answers = decoders.iter_mut().map(|(decoder, planes)| {
-                catch_unwind(AssertUnwindSafe(|| answer(decoder, planes, &bytes, seed)))
-                    .unwrap_or_else(|_| panic!("the decoder panicked: FORELOAD_FUZZ_SEED={seed}"))
-            });
-            let answers: Vec<_> = answers.collect();
-            assert!(
-                answers.windows(2).all(|pair| pair[0] == pair[1]),
-                "levels differ: FORELOAD_FUZZ_SEED={seed}"
-            );
-            answers.into_iter().next().unwrap()
-        });
+        let [refusing, concealing] =
+            [&mut decoders, &mut concealing].map(|decoders| answers(decoders, &bytes, seed));
         if refusing.is_ok() {
             assert!(refusing == concealing, "nothing to conceal, but: FORELOAD_FUZZ_SEED={seed}");
         }

@@ -2,19 +2,17 @@
 //! an error, and the GPU kernel decodes the same samples as the CPU's decoder with the index.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
 
 use foreload::testing::decode::forms::{
     ConvertedFormat, FileRestorer, FormatConverter, StorageFormat, original_length,
 };
 use foreload::testing::decode::{Backend, Damaged, Decoder, Planes};
-use foreload::testing::rng::{RandomKey, RandomStream, Use};
+use foreload::testing::rng::RandomStream;
 use foreload::testing::simd::Level;
 use foreload::testing::tier::store::checksum;
 
-use super::fuzz::{answer, damage, goes_on, image, region, samples};
+use super::fuzz::{answers, damage, decoders, fuzz_runs, image, region, samples};
 use super::own_kernels;
-use crate::fuzz::fuzz_seed;
 
 /// Corrects the checksum of the head, if the head can still be read.
 fn repair(indexed: &mut [u8]) {
@@ -56,34 +54,13 @@ fn damage_anywhere(indexed: &mut Vec<u8>, file: &[u8], stream: &mut RandomStream
     repair(indexed);
 }
 
-/// Decoders for every SIMD level with this setting for damage.
-fn decoders(damaged: Damaged) -> Vec<(Decoder, Planes)> {
-    let decoder = |level| Decoder::with_level(1_000_000, level).with_damaged(damaged);
-    Level::available().map(|level| (decoder(level), Planes::default())).collect()
-}
-
-/// The common result of all `decoders`.
-fn answers(decoders: &mut [(Decoder, Planes)], bytes: &[u8], seed: u64) -> Result<Vec<u8>, String> {
-    let mut answers = decoders.iter_mut().map(|(decoder, planes)| {
-        catch_unwind(AssertUnwindSafe(|| answer(decoder, planes, bytes, seed)))
-            .unwrap_or_else(|_| panic!("the decoder panicked: FORELOAD_FUZZ_SEED={seed}"))
-    });
-    let first = answers.next().unwrap();
-    assert!(answers.all(|other| other == first), "levels differ: FORELOAD_FUZZ_SEED={seed}");
-    first
-}
-
 #[test]
 fn damaged_files_answer_alike_with_and_without_an_index() {
-    let first = fuzz_seed();
-    println!("seeds from FORELOAD_FUZZ_SEED={first} on");
     let mut both = [decoders(Damaged::Refuse), decoders(Damaged::Conceal)];
     let (mut maker, mut indexed) = (FormatConverter::default(), Vec::new());
-    let (start, mut runs, mut indexes, mut errors) = (Instant::now(), 0u64, 0u64, 0u64);
-    while goes_on(start, runs) {
-        let seed = first + runs;
+    let (mut runs, mut indexes, mut errors) = (0u64, 0u64, 0u64);
+    for (seed, mut stream) in fuzz_runs(b"index fuzz") {
         runs += 1;
-        let mut stream = RandomKey::new(b"index fuzz", seed, 0, Use::Augment).stream(0);
         let mut file = image(&mut stream);
         // Most damage must not make a code invalid, because files with invalid codes have no index.
         match stream.below(3) {
@@ -111,16 +88,12 @@ fn damaged_files_answer_alike_with_and_without_an_index() {
 
 #[test]
 fn wrong_indexes_give_pixels_or_an_error() {
-    let first = fuzz_seed();
-    println!("seeds from FORELOAD_FUZZ_SEED={first} on");
     let mut decoders = decoders(Damaged::Refuse);
     let (mut maker, mut restorer, mut indexed) =
         (FormatConverter::default(), FileRestorer::default(), Vec::new());
-    let (start, mut runs, mut same, mut other, mut errors) = (Instant::now(), 0u64, 0u64, 0u64, 0u64);
-    while goes_on(start, runs) {
-        let seed = first + runs;
+    let (mut runs, mut same, mut other, mut errors) = (0u64, 0u64, 0u64, 0u64);
+    for (seed, mut stream) in fuzz_runs(b"wrong index") {
         runs += 1;
-        let mut stream = RandomKey::new(b"wrong index", seed, 0, Use::Augment).stream(0);
         let file = image(&mut stream);
         if maker.make(ConvertedFormat::Indexed, &file, &mut indexed).is_err() {
             continue;
@@ -151,16 +124,12 @@ fn wrong_indexes_give_pixels_or_an_error() {
 /// index, or none.
 #[test]
 fn damaged_indexed_images_are_decoded_by_their_index_or_left_to_the_cpu() {
-    let first = fuzz_seed();
-    println!("seeds from FORELOAD_FUZZ_SEED={first} on");
     let (mut maker, mut planes, mut indexed) = (FormatConverter::default(), Planes::default(), Vec::new());
     let mut decoders: Vec<_> =
         Level::available().map(|level| Decoder::with_level(1_000_000, level)).collect();
-    let (start, mut runs, mut by_index, mut left) = (Instant::now(), 0u64, 0u64, 0u64);
-    while goes_on(start, runs) {
-        let seed = first + runs;
+    let (mut runs, mut by_index, mut left) = (0u64, 0u64, 0u64);
+    for (seed, mut stream) in fuzz_runs(b"indexed kernel") {
         runs += 1;
-        let mut stream = RandomKey::new(b"indexed kernel", seed, 0, Use::Augment).stream(0);
         let file = image(&mut stream);
         if maker.make(ConvertedFormat::Indexed, &file, &mut indexed).is_err() {
             continue;

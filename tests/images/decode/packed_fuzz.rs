@@ -2,17 +2,15 @@
 //! kernel give the same pixels or the same error, and restoring gives the original file or an error.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
 
 use foreload::testing::decode::packed::{Packer, Restorer};
 use foreload::testing::decode::{Decoder, Planes};
-use foreload::testing::rng::{RandomKey, RandomStream, Use};
+use foreload::testing::rng::RandomStream;
 use foreload::testing::simd::Level;
 use foreload::testing::tier::store::checksum;
 
-use super::fuzz::{answer, damage, goes_on, image};
+use super::fuzz::{answer, damage, fuzz_runs, image};
 use super::own_kernels;
-use crate::fuzz::fuzz_seed;
 
 /// The integer of two or four bytes at `at`, or 0 beyond the end.
 fn number(bytes: &[u8], at: usize, length: usize) -> usize {
@@ -65,17 +63,13 @@ fn briefly((planes, again): &Answer) -> Brief<'_> {
 
 #[test]
 fn damaged_packed_images_give_pixels_or_an_error() {
-    let first = fuzz_seed();
-    println!("seeds from FORELOAD_FUZZ_SEED={first} on");
     let mut packer = Packer::new();
     let mut levels: Vec<_> = Level::available()
         .map(|level| (Decoder::with_level(1_000_000, level), Planes::default(), Restorer::with_level(level)))
         .collect();
-    let (start, mut runs, mut pixels, mut restored) = (Instant::now(), 0u64, 0u64, 0u64);
-    while goes_on(start, runs) {
-        let seed = first + runs;
+    let (mut runs, mut pixels, mut restored) = (0u64, 0u64, 0u64);
+    for (seed, mut stream) in fuzz_runs(b"packed fuzz") {
         runs += 1;
-        let mut stream = RandomKey::new(b"packed fuzz", seed, 0, Use::Augment).stream(0);
         let file = image(&mut stream);
         let mut packed = Vec::new();
         if packer.pack(&file, &mut packed).is_err() {

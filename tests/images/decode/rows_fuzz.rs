@@ -1,14 +1,11 @@
 //! Files that are decoded repeatedly: row positions that were learned from earlier regions change neither samples nor
 //! errors nor the report of damage, even if the file has changed since.
 
-use std::time::Instant;
-
 use foreload::testing::decode::{Damaged, Decoder, Planes, RowStarts};
-use foreload::testing::rng::{RandomKey, RandomStream, Use};
+use foreload::testing::rng::RandomStream;
 use foreload::testing::simd::Level;
 
-use super::fuzz::{damage, goes_on, image, region, samples};
-use crate::fuzz::fuzz_seed;
+use super::fuzz::{damage, fuzz_runs, image, region, samples};
 
 /// How often each file is decoded.
 const TIMES: u64 = 5;
@@ -42,18 +39,14 @@ fn change(file: &mut [u8], stream: &mut RandomStream) {
 
 #[test]
 fn known_rows_change_nothing_that_comes_out() {
-    let first = fuzz_seed();
-    println!("seeds from FORELOAD_FUZZ_SEED={first} on");
     let decoder =
         |(level, damaged)| (Decoder::with_level(1_000_000, level).with_damaged(damaged), Planes::default());
     let kinds =
         Level::available().flat_map(|level| [Damaged::Refuse, Damaged::Conceal].map(|how| (level, how)));
     let mut decoders: Vec<_> = kinds.map(decoder).collect();
-    let (start, mut runs, mut by_rows, mut errors, mut concealed) = (Instant::now(), 0u64, 0u64, 0u64, 0u64);
-    while goes_on(start, runs) {
-        let seed = first + runs;
+    let (mut runs, mut by_rows, mut errors, mut concealed) = (0u64, 0u64, 0u64, 0u64);
+    for (seed, mut stream) in fuzz_runs(b"known rows") {
         runs += 1;
-        let mut stream = RandomKey::new(b"known rows", seed, 0, Use::Augment).stream(0);
         let mut file = image(&mut stream);
         match stream.below(4) {
             0 => damage(&mut file, &mut stream),

@@ -2,15 +2,13 @@
 
 use super::{EACH, KINDS, SAMPLES, SHARDS, by_sample, gzip, pipeline};
 use crate::common::scene::{Scene, tfrecord};
-use crate::common::{epoch_bytes, small_images};
+use crate::common::{self, epoch_bytes, small_images, succeeds};
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::dataset::DatasetIndex;
-use foreload::testing::pipeline::Pipeline;
 use std::fs;
 use std::io::Read;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 
 #[test]
 fn compressed_shards_are_packed_as_the_datasets_that_they_are() {
@@ -25,9 +23,7 @@ fn compressed_shards_are_packed_as_the_datasets_that_they_are() {
         };
         let open = |name: &str| {
             let index = DatasetIndex::open(&work.root.join(name), &packed.options);
-            let index = Arc::new(index.unwrap_or_else(|error| panic!("{}: {error}", kind.name)));
-            let config = options.check(&index).unwrap();
-            Pipeline::new(index, config)
+            common::pipeline(index.unwrap_or_else(|error| panic!("{}: {error}", kind.name)), &options)
         };
         let succeeds = |output: std::process::Output| {
             assert!(output.status.success(), "{}: {}", kind.name, String::from_utf8_lossy(&output.stderr));
@@ -109,8 +105,7 @@ fn records_come_back_as_they_were_before_they_were_compressed() {
         let mut program = Command::new(env!("CARGO_BIN_EXE_foreload"));
         program.arg(command).args([from, into]).args(["--files"].iter().filter(|_| command == "pack"));
         program.env("FORELOAD_INDEX_DIR", scene.options.directory.as_ref().unwrap());
-        let output = program.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let output = succeeds(&mut program);
         let told = String::from_utf8_lossy(&output.stdout);
         assert_eq!(told.contains("1 compressed shards were written"), command == "unpack", "{told}");
     }

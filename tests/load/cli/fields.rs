@@ -1,7 +1,7 @@
 //! Datasets whose samples have several members, used through the commands.
 
 use super::{code, foreload, json, stderr};
-use crate::common::{Dataset, jpeg};
+use crate::common::{Dataset, jpeg, tar_of_samples};
 use foreload::testing::augment::ImageTransforms;
 use foreload::testing::config::LoaderOptions;
 use serde_json::Value;
@@ -17,16 +17,8 @@ impl Shard {
     fn new(samples: u64, of: impl Fn(u64) -> Vec<(&'static str, Vec<u8>)>) -> Self {
         let shard = Self(tempfile::tempdir().unwrap());
         fs::create_dir(shard.path("data")).unwrap();
-        let mut archive = tar::Builder::new(fs::File::create(shard.path("data/0.tar")).unwrap());
-        for sample in 0..samples {
-            for (key, bytes) in of(sample) {
-                let mut header = tar::Header::new_gnu();
-                header.set_size(bytes.len() as u64);
-                header.set_mode(0o644);
-                archive.append_data(&mut header, format!("{sample:03}.{key}"), &bytes[..]).unwrap();
-            }
-        }
-        archive.finish().unwrap();
+        let tar = tar_of_samples((0..samples).map(|sample| (format!("{sample:03}"), of(sample))));
+        fs::write(shard.path("data/0.tar"), tar).unwrap();
         shard
     }
 

@@ -5,7 +5,7 @@ mod kept;
 mod show;
 mod tables;
 
-use crate::common::Dataset;
+use crate::common::{Dataset, files_below};
 use foreload::testing::rng::{RandomKey, Use};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -105,19 +105,8 @@ impl Workshop {
     /// The files below `name` by their relative path.
     fn files(&self, name: &str) -> BTreeMap<PathBuf, Vec<u8>> {
         let root = self.path(name);
-        let mut files = BTreeMap::new();
-        let mut left = vec![root.clone()];
-        while let Some(directory) = left.pop() {
-            for entry in fs::read_dir(directory).unwrap() {
-                let path = entry.unwrap().path();
-                if path.is_dir() {
-                    left.push(path);
-                } else {
-                    files.insert(path.strip_prefix(&root).unwrap().to_owned(), fs::read(&path).unwrap());
-                }
-            }
-        }
-        files
+        let relative = |path: &PathBuf| path.strip_prefix(&root).unwrap().to_owned();
+        files_below(&root).iter().map(|path| (relative(path), fs::read(path).unwrap())).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! With a cache that holds everything, later epochs and runs request no bytes from the server.
 
 use super::Served;
-use crate::common::{Dataset, epoch_bytes, small_images, wait_for, with_cache};
+use crate::common::{Dataset, epoch_bytes, finished, small_images, wait_for, with_cache};
 use foreload::CacheChoice;
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::tier::FillChoice;
@@ -65,8 +65,7 @@ fn requests_of_staging_are_counted_with_those_of_samples() {
     let served = Served::new(dataset);
     let pipeline = served.pipeline(&options);
     let before = served.gets();
-    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
-    while epoch.next_batch().unwrap().is_some() {}
+    let epoch = finished(&pipeline, 0);
     // A request that is in flight when the epoch ends is counted when its response arrives.
     let requests = || {
         let staged = pipeline.cache().expect("a cache").stats().source.staged_requests;

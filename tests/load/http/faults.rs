@@ -1,7 +1,7 @@
 //! For each fault of a server, the batches are still those of the directory, or an error says what is wrong.
 
 use super::{Served, failure};
-use crate::common::{Dataset, epoch_bytes, small_images};
+use crate::common::{Dataset, epoch_bytes, finished, small_images};
 use foreload::testing::config::LoaderOptions;
 use range_server::{Access, CertificateKind, Identity, Options};
 use std::process::Command;
@@ -43,8 +43,7 @@ fn faults_that_pass_are_overcome() {
         }
         let pipeline = served.pipeline(&small_images());
         served.fail(&["status:0.2:503", "cut:0.2:100", "hang-up:0.1"]);
-        let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
-        while epoch.next_batch().unwrap().is_some() {}
+        let epoch = finished(&pipeline, 0);
         let reads = epoch.stats().reads;
         assert!(reads.retries > 0 && reads.requests > SAMPLES as u64, "{reads:?}");
     }
@@ -80,8 +79,7 @@ fn a_slow_answer_is_asked_for_a_second_time() {
     epoch_bytes(&pipeline, 1);
     // One response takes longer than any test; its sample comes through the second request.
     served.fail(&["stall:first=1:3,after=10"]);
-    let mut epoch = pipeline.epoch(2, 0, 1, 0).unwrap();
-    while epoch.next_batch().unwrap().is_some() {}
+    let epoch = finished(&pipeline, 2);
     let reads = epoch.stats().reads;
     assert!(reads.hedges >= 1 && reads.retries == 0, "{reads:?}");
     assert!(20 * reads.hedges <= 3 * reads.requests, "{reads:?}");
@@ -180,7 +178,6 @@ fn samples_that_fail_are_skipped_like_others() {
     let pipeline = served
         .pipeline(&LoaderOptions { on_error: foreload::testing::config::OnError::Skip, ..small_images() });
     served.fail(&["/data/class1/00025.jpg status:always:404"]);
-    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
-    while epoch.next_batch().unwrap().is_some() {}
+    let epoch = finished(&pipeline, 0);
     assert_eq!(epoch.failed(), 1);
 }

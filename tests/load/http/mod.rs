@@ -13,7 +13,7 @@ mod secrets;
 mod settings;
 mod starts;
 
-use crate::common::{Dataset, epoch_bytes};
+use crate::common::{Dataset, epoch_bytes, pipeline};
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use foreload::testing::pipeline::Pipeline;
@@ -83,11 +83,6 @@ impl Served {
     }
 }
 
-fn pipeline(index: Arc<DatasetIndex>, options: &LoaderOptions) -> Pipeline {
-    let config = options.check(&index).unwrap();
-    Pipeline::new(index, config)
-}
-
 /// The hashes of two epochs.
 fn two_epochs(pipeline: &Pipeline) -> [[u8; 32]; 2] {
     [0, 1].map(|number| epoch_bytes(pipeline, number))
@@ -95,12 +90,5 @@ fn two_epochs(pipeline: &Pipeline) -> [[u8; 32]; 2] {
 
 /// The error of the first epoch, which must fail.
 fn failure(pipeline: &Pipeline) -> String {
-    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
-    loop {
-        match epoch.next_batch() {
-            Ok(Some(_)) => {}
-            Ok(None) => panic!("the epoch ended in order"),
-            Err(error) => return error.to_string(),
-        }
-    }
+    crate::common::failure(&mut pipeline.epoch(0, 0, 1, 0).unwrap()).to_string()
 }

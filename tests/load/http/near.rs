@@ -3,7 +3,9 @@
 use super::{Served, pipeline, two_epochs};
 use crate::common::scene::{Scene, tfrecord};
 use crate::common::tables::{Feature, example};
-use crate::common::{Dataset, epoch_bytes, jpeg, small_images, wait_for, with_cache};
+use crate::common::{
+    Dataset, epoch_bytes, finished, ids, jpeg, small_images, tar_of_samples, wait_for, with_cache,
+};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use foreload::testing::config::LoaderOptions;
@@ -38,8 +40,7 @@ fn stretches_are_one_request_each() {
         // Memory holds all stretches for the second epoch.
         let made = served.gets() - started;
         assert!((SHARDS..=most).contains(&made), "{:?}: {made}", options.shuffle);
-        let mut epoch = pipeline.epoch(2, 0, 1, 0).unwrap();
-        while epoch.next_batch().unwrap().is_some() {}
+        let epoch = finished(&pipeline, 2);
         let stats = epoch.stats();
         // Samples without neighbours are requested as usual.
         assert!(stats.reads.requests <= alone && stats.unpacked.blocks == 0, "{stats:?}");
@@ -124,13 +125,11 @@ fn a_training_goes_on_by_the_blocks_that_it_began_with() {
     drop(epoch);
     let rest = |pipeline: &foreload::Pipeline, rank, world| {
         let mut epoch = pipeline.resume(&state, rank, world).unwrap();
-        let mut ids = Vec::new();
+        let mut seen = Vec::new();
         while let Some(batch) = epoch.next_batch().unwrap() {
-            ids.extend(
-                batch.sample_ids().bytes().as_chunks::<8>().0.iter().map(|raw| i64::from_ne_bytes(*raw)),
-            );
+            seen.extend(ids(&batch));
         }
-        ids
+        seen
     };
     // On one rank with batches that are twice as large, so that the global batch is the same.
     let doubled = LoaderOptions { batch_size: 16, ..options.clone() };
@@ -178,15 +177,8 @@ fn shards_that_are_sorted_by_class_are_told_of() {
         [(|i: u64| i / 20, true), (|i: u64| i % 3, false), (|_: u64| 1, false)] as [(fn(u64) -> u64, bool); 3]
     {
         let scene = Scene::new();
-        let mut archive = tar::Builder::new(Vec::new());
-        for i in 0..60 {
-            for (suffix, bytes) in [("cls", class_of(i).to_string().into_bytes()), ("jpg", jpeg(i))] {
-                let mut header = tar::Header::new_gnu();
-                header.set_size(bytes.len() as u64);
-                archive.append_data(&mut header, format!("{i:05}.{suffix}"), &bytes[..]).unwrap();
-            }
-        }
-        scene.write("a.tar", &archive.into_inner().unwrap());
+        let members = |i| [("cls", class_of(i).to_string().into_bytes()), ("jpg", jpeg(i))];
+        scene.write("a.tar", &tar_of_samples((0..60).map(|i| (format!("{i:05}"), members(i)))));
         let index = scene.open().unwrap();
         by_blocks().check(&index).unwrap();
         let told = index.notices().take();

@@ -1,7 +1,7 @@
 //! A server gives the same dataset and batches as the directory that it serves.
 
 use super::{Served, pipeline, two_epochs};
-use crate::common::{Dataset, small_images};
+use crate::common::{Dataset, finished, small_images};
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use range_server::{EtagKind, IndexStyle, Options};
 use std::path::PathBuf;
@@ -22,8 +22,7 @@ fn served_directories_are_the_same_datasets() {
         assert_eq!(served.index().fingerprint(), fingerprint);
         let pipeline = served.pipeline(&small_images());
         assert!(two_epochs(&pipeline) == expected, "{index:?}");
-        let mut epoch = pipeline.epoch(2, 0, 1, 0).unwrap();
-        while epoch.next_batch().unwrap().is_some() {}
+        let epoch = finished(&pipeline, 2);
         let reads = epoch.stats().reads;
         assert!(reads.requests >= SAMPLES as u64 && reads.requests == reads.reads, "{reads:?}");
         assert_eq!((reads.retries, reads.opens), (0, 0), "{reads:?}");
@@ -86,8 +85,7 @@ fn places_on_servers_and_on_file_systems_are_read_as_one() {
     assert_eq!(local.fingerprint(), mixed.fingerprint());
     let mixed = pipeline(mixed, &small_images());
     assert!(two_epochs(&mixed) == two_epochs(&pipeline(local, &small_images())));
-    let mut epoch = mixed.epoch(2, 0, 1, 0).unwrap();
-    while epoch.next_batch().unwrap().is_some() {}
+    let epoch = finished(&mixed, 2);
     let reads = epoch.stats().reads;
     assert_eq!((reads.requests, reads.opens), (50, 40), "{reads:?}");
 }

@@ -1,7 +1,7 @@
 //! The choice of a reader if io_uring is refused or limited. The limits are set in a child process.
 
 use super::world::{World, pool, random, read_all};
-use crate::common::child;
+use crate::common::{child, passes};
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use foreload::testing::io::uring::{UringOptions, UringReader};
 use foreload::testing::io::{DataSource, Direct, IoChoice, Reader, open, open_source, probe};
@@ -11,10 +11,7 @@ const ROLE: &str = "FORELOAD_IO_TEST_ROLE";
 
 /// Runs `test` in its own process with `role`, and checks that it passes.
 fn in_child(test: impl Fn(), role: &str) {
-    let output = child(test).env(ROLE, role).output().unwrap();
-    let said =
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    passes(child(test).env(ROLE, role));
 }
 
 fn role() -> Option<String> {

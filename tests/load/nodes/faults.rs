@@ -2,33 +2,23 @@
 //! epoch. Bytes are right in all cases, and missing samples are counted.
 
 use super::*;
-use std::io::{Read, Seek, SeekFrom, Write};
+use crate::common::files_below;
+use std::os::unix::fs::FileExt;
 
 /// Flips a byte in the middle of the samples of every segment in a node's cache.
 fn damage(world: &World, node: &str) -> usize {
     let mut damaged = 0;
-    let mut directories = vec![world.cache_of(node)];
-    while let Some(directory) = directories.pop() {
-        for entry in std::fs::read_dir(directory).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                directories.push(path);
-                continue;
-            }
-            let size = path.metadata().unwrap().len();
-            if size < 10_000 {
-                continue;
-            }
-            let modified = path.metadata().unwrap().modified().unwrap();
-            let mut file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
-            let mut byte = [0];
-            file.seek(SeekFrom::Start(size / 3)).unwrap();
-            file.read_exact(&mut byte).unwrap();
-            file.seek(SeekFrom::Start(size / 3)).unwrap();
-            file.write_all(&[byte[0] ^ 0x40]).unwrap();
-            file.set_modified(modified).unwrap();
-            damaged += 1;
+    for path in files_below(&world.cache_of(node)) {
+        let metadata = path.metadata().unwrap();
+        if metadata.len() < 10_000 {
+            continue;
         }
+        let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        let (at, mut byte) = (metadata.len() / 3, [0]);
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 0x40], at).unwrap();
+        file.set_modified(metadata.modified().unwrap()).unwrap();
+        damaged += 1;
     }
     damaged
 }

@@ -6,7 +6,7 @@ mod forms;
 mod logged;
 mod sharing;
 
-use crate::common::{random_bytes, wait_for};
+use crate::common::{ids, pipeline, random_bytes, tar_of, wait_for};
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use foreload::testing::peers::{PeerCounts, PeerStats};
@@ -53,15 +53,8 @@ impl World {
     fn sharded(samples: usize) -> Self {
         let world = Self { directory: tempfile::tempdir().unwrap(), samples };
         std::fs::create_dir(world.data()).unwrap();
-        let mut tar = tar::Builder::new(std::fs::File::create(world.data().join("0.tar")).unwrap());
-        for sample in 0..samples {
-            let bytes = bytes(sample, 0);
-            let mut header = tar::Header::new_ustar();
-            header.set_size(bytes.len() as u64);
-            header.set_mode(0o644);
-            tar.append_data(&mut header, format!("{sample:05}.jpg"), &bytes[..]).unwrap();
-        }
-        tar.finish().unwrap();
+        let members = (0..samples).map(|sample| (format!("{sample:05}.jpg"), bytes(sample, 0)));
+        std::fs::write(world.data().join("0.tar"), tar_of(members)).unwrap();
         world
     }
 
@@ -107,9 +100,7 @@ impl World {
     }
 
     fn pipeline(&self, options: &LoaderOptions) -> Pipeline {
-        let index = self.index();
-        let config = options.check(&index).unwrap();
-        Pipeline::new(index, config)
+        pipeline(self.index(), options)
     }
 
     /// One pipeline per node, each with one rank and with this share of the dataset's size.
@@ -198,9 +189,7 @@ fn run(
     let mut running = pipeline.epoch(epoch, rank, world, first_step).unwrap();
     let mut steps = Vec::new();
     while let Some(batch) = running.next_batch().unwrap() {
-        let ids = batch.sample_ids();
-        let ids = ids.bytes().chunks_exact(8).map(|id| u64::from_ne_bytes(id.try_into().unwrap()) as usize);
-        let ids: Vec<usize> = ids.collect();
+        let ids: Vec<usize> = ids(&batch).into_iter().map(|id| id as usize).collect();
         for (file, &sample) in batch.encoded().iter().zip(&ids) {
             assert!(file.bytes() == expected(sample), "sample {sample} in epoch {epoch}");
         }

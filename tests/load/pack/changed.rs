@@ -1,7 +1,7 @@
 //! Files that are written while a dataset is packed, or afterwards.
 
 use super::{Scene, tree};
-use crate::common::{Killable, jpeg};
+use crate::common::{Killable, jpeg, tar};
 use crate::store::world::{make_read_only, on_tmpfs};
 use serde_json::Value;
 use std::fs;
@@ -51,13 +51,7 @@ fn what_is_finished_is_compared_with_its_source() {
     let scene = Scene::new();
     class(&scene, 9);
     let image = jpeg(1);
-    let mut archive = tar::Builder::new(Vec::new());
-    for name in ["aa.jpg", "bb.jpg"] {
-        let mut header = tar::Header::new_gnu();
-        header.set_size(image.len() as u64);
-        archive.append_data(&mut header, name, &image[..]).unwrap();
-    }
-    scene.write("tar/shard.tar", &archive.into_inner().unwrap());
+    scene.write("tar/shard.tar", &tar(&[("aa.jpg", &image), ("bb.jpg", &image)]));
     for (from, file) in [("data", "data/class/003.jpg"), ("tar", "tar/shard.tar")] {
         let into = format!("{from}-packed");
         let first = scene.json("pack", from, &into, &["--shard-size", "4000"]);

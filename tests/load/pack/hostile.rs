@@ -2,7 +2,7 @@
 //! target.
 
 use super::{Scene, tree};
-use crate::common::jpeg;
+use crate::common::{jpeg, tar};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::ops::Range;
@@ -75,13 +75,7 @@ fn names_that_lead_elsewhere_are_refused() {
 fn archives_lie_nowhere_else_either() {
     let scene = Scene::new();
     let image = jpeg(1);
-    let mut archive = tar::Builder::new(Vec::new());
-    for name in ["aa/bb.jpg", "aa/cc.jpg"] {
-        let mut header = tar::Header::new_gnu();
-        header.set_size(image.len() as u64);
-        archive.append_data(&mut header, name, &image[..]).unwrap();
-    }
-    let archive = archive.into_inner().unwrap();
+    let archive = tar(&[("aa/bb.jpg", &image), ("aa/cc.jpg", &image)]);
     for (from, to, why) in [
         (&b"shard.tar"[..], &b"../rd.tar"[..], "contains the component .."),
         (b"shard.tar", b"/hard.tar", "is absolute"),

@@ -2,7 +2,7 @@
 
 use super::tables::{open, same_dataset};
 use super::{Scene, tree};
-use crate::common::{epoch_bytes, jpeg, png, small_images};
+use crate::common::{epoch_bytes, jpeg, longs, png, small_images};
 use foreload::Labels;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderOptions};
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
@@ -141,9 +141,7 @@ fn samples_keep_the_names_that_the_manifest_gives_them() {
         FieldValue::Tensor(tensor) => tensor.bytes().to_vec(),
         _ => panic!("a field of another kind"),
     };
-    let numbers = |name: &str| -> BTreeSet<i64> {
-        field(name).as_chunks().0.iter().map(|raw| i64::from_ne_bytes(*raw)).collect()
-    };
+    let numbers = |name: &str| BTreeSet::from_iter(longs(&field(name)));
     assert_eq!((numbers("weight"), numbers("score")), (BTreeSet::from([0, 3]), BTreeSet::from([0, 21])));
     scene.write("list.txt", b"files/3.jpg\n");
     let options = LoaderOptions { files: Some(scene.path("list.txt")), ..small_images() };

@@ -1,32 +1,20 @@
 //! Tar shards with unusual labels, images or members mean the same after they are packed.
 
 use super::Scene;
-use crate::common::{epoch_bytes, jpeg, small_images};
+use crate::common::{self, batches, epoch_bytes, jpeg, small_images, tar};
 use foreload::Result;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderOptions};
 use foreload::testing::dataset::{Contents, DatasetIndex};
 use foreload::testing::pipeline::Pipeline;
-use std::fs::File;
 use std::sync::Arc;
 
 /// Writes a tar shard of these members.
 pub(super) fn shard(scene: &Scene, name: &str, members: &[(&str, &[u8])]) {
-    scene.write(name, b"");
-    let mut archive = tar::Builder::new(File::create(scene.path(name)).unwrap());
-    for (name, bytes) in members {
-        let mut header = tar::Header::new_gnu();
-        header.set_size(bytes.len() as u64);
-        header.set_mode(0o644);
-        archive.append_data(&mut header, name, *bytes).unwrap();
-    }
-    archive.finish().unwrap();
+    scene.write(name, &tar(members));
 }
 
 fn open(scene: &Scene, root: &str, options: &LoaderOptions) -> Result<Pipeline> {
-    let options = LoaderOptions { index_dir: Some(scene.path("index")), ..options.clone() };
-    let checked = options.validate()?;
-    let index = Arc::new(DatasetIndex::open(&scene.path(root), &checked.index_options(Contents::Images))?);
-    Ok(Pipeline::new(index.clone(), checked.check(&index)?))
+    common::open(&scene.path(root), scene.path("index"), Contents::Images, options)
 }
 
 fn error(scene: &Scene, root: &str, options: &LoaderOptions) -> String {
@@ -40,9 +28,8 @@ fn of_fields(names: &[&str]) -> LoaderOptions {
 
 /// The texts of a field in the order of an epoch.
 fn texts(pipeline: &Pipeline, name: &str) -> Vec<Option<String>> {
-    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
     let mut found = Vec::new();
-    while let Some(batch) = epoch.next_batch().unwrap() {
+    for batch in batches(pipeline, 0) {
         let Some(FieldValue::Texts(texts)) = pipeline.config().field(&batch, name) else { panic!("texts") };
         found.extend(texts);
     }

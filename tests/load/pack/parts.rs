@@ -2,10 +2,10 @@
 
 use super::Scene;
 use crate::cached_parts::WAYS;
-use crate::common::{epoch_bytes, photograph, small_images};
+use crate::common::{self, epoch_bytes, photograph, small_images, tar_of_samples};
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, LoaderOptions};
-use foreload::testing::dataset::{Contents, DatasetIndex};
+use foreload::testing::dataset::Contents;
 use foreload::testing::io::{Direct, ReadStats};
 use foreload::testing::pipeline::Pipeline;
 use foreload::{CacheChoice, Error, Fidelity, FieldKind};
@@ -13,7 +13,6 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::ops::Range;
-use std::sync::Arc;
 
 const SAMPLES: u64 = 24;
 
@@ -30,26 +29,14 @@ fn packed() -> Scene {
 /// A packed tar shard whose samples have these members.
 fn packed_tar(members: impl Fn(u64) -> Vec<(&'static str, Vec<u8>)>) -> Scene {
     let scene = Scene::new();
-    let mut archive = tar::Builder::new(Vec::new());
-    for number in 0..SAMPLES {
-        for (name, file) in members(number) {
-            let mut header = tar::Header::new_gnu();
-            header.set_size(file.len() as u64);
-            header.set_mode(0o644);
-            archive.append_data(&mut header, format!("{number:02}.{name}"), &file[..]).unwrap();
-        }
-    }
-    scene.write("data/s.tar", &archive.into_inner().unwrap());
+    let samples = (0..SAMPLES).map(|number| (format!("{number:02}"), members(number)));
+    scene.write("data/s.tar", &tar_of_samples(samples));
     scene.json("pack", "data", "packed", &[]);
     scene
 }
 
 fn open(scene: &Scene, root: &str, options: &LoaderOptions) -> Pipeline {
-    let options = LoaderOptions { index_dir: Some(scene.path("index")), ..options.clone() };
-    let checked = options.validate().unwrap();
-    let contents = checked.index_options(Contents::Images);
-    let index = Arc::new(DatasetIndex::open(&scene.path(root), &contents).unwrap());
-    Pipeline::new(index.clone(), checked.check(&index).unwrap())
+    common::open(&scene.path(root), scene.path("index"), Contents::Images, options).unwrap()
 }
 
 /// The read statistics of an epoch. `see` gets each batch.

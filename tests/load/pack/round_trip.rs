@@ -1,8 +1,8 @@
 //! Unpacking restores the packed files byte for byte.
 
 use super::{Scene, odd_folder, tree};
-use crate::common::jpeg;
 use crate::common::scene::{python, tfrecord};
+use crate::common::{jpeg, succeeds};
 use foreload::testing::dataset::archive::TarMembers;
 use std::fs;
 use std::path::Path;
@@ -94,8 +94,7 @@ for shard, form in enumerate([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.US
         add('d' * 90 + '/' + 'f' * 90 + '.jpg', (base / 'files/00.jpg').read_bytes())
         add('imageless.txt', b'left out')
 ";
-    let made = python.args(["-c", SCRIPT]).arg(scene.path("")).output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    succeeds(python.args(["-c", SCRIPT]).arg(scene.path("")));
     let packed = scene.json("pack", "data", "packed", &["--shard-size", "9000"]);
     assert_eq!((&packed["samples"], &packed["members_left_out"]), (&15.into(), &6.into()));
     assert!(packed["shards"].as_u64().unwrap() > 3, "a tar shard is divided among several packed ones");
@@ -107,8 +106,7 @@ for shard, form in enumerate([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.US
         expected.retain(|(name, _)| name != b"README" && name != b"imageless.txt");
         assert_eq!(members(&scene.path("back").join(&name)), expected);
         // GNU tar can read it, too.
-        let listed = Command::new("tar").arg("-tf").arg(scene.path("back").join(&name)).output().unwrap();
-        assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+        let listed = succeeds(Command::new("tar").arg("-tf").arg(scene.path("back").join(&name)));
         assert_eq!(String::from_utf8_lossy(&listed.stdout).lines().count(), expected.len());
     }
     // A single shard is a dataset, too.

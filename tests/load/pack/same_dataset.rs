@@ -1,7 +1,7 @@
 //! A packed dataset equals its source: samples, order, labels, fields, names and batches.
 
 use super::Scene;
-use crate::common::{Dataset, epoch_bytes, small_images};
+use crate::common::{self, Dataset, epoch_bytes, failure, small_images, succeeds};
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderOptions};
 use foreload::testing::dataset::{ClassRef, Contents, DatasetIndex, Layout};
@@ -11,24 +11,19 @@ use foreload::{Fidelity, Labels, Result};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// Packs `data` into a directory next to it, in shards of a few samples each.
 fn packed(dataset: &Dataset) -> PathBuf {
     let into = dataset.beside("packed");
     let scene = Scene::new();
     let mut command = scene.command("pack", &dataset.beside("data"), &into, &["--shard-size", "8000"]);
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    succeeds(&mut command);
     assert!(fs::read_dir(&into).unwrap().count() > 4, "several shards");
     into
 }
 
 fn open(dataset: &Dataset, root: &Path, options: &LoaderOptions) -> Result<Pipeline> {
-    let options = LoaderOptions { index_dir: Some(dataset.beside("index")), ..options.clone() };
-    let checked = options.validate()?;
-    let index = Arc::new(DatasetIndex::open(root, &checked.index_options(Contents::Images))?);
-    Ok(Pipeline::new(index.clone(), checked.check(&index)?))
+    common::open(root, dataset.beside("index"), Contents::Images, options)
 }
 
 #[test]
@@ -172,12 +167,7 @@ fn a_failure_names_shard_and_sample() {
     dataset.spoil(8);
     let into = packed(&dataset);
     let pipeline = open(&dataset, &into, &small_images()).unwrap();
-    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
-    let error = loop {
-        if let Err(error) = epoch.next_batch() {
-            break error.to_string();
-        }
-    };
+    let error = failure(&mut pipeline.epoch(0, 0, 1, 0).unwrap()).to_string();
     assert!(error.contains(".packed/class0/00008.jpg"), "{error}");
 }
 

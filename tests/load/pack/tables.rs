@@ -3,7 +3,7 @@
 use super::Scene;
 use crate::common::scene::tfrecord;
 use crate::common::tables::{Feature, MdsColumn, example, mds_index, mds_shard};
-use crate::common::{jpeg, png, small_images};
+use crate::common::{self, jpeg, png, small_images, succeeds};
 use foreload::Result;
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderOptions, OnError};
@@ -13,7 +13,6 @@ use foreload::testing::rng::{RandomKey, Use};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A TFRecord dataset in which every seventh sample has no image, and one sample has only a number.
@@ -82,11 +81,7 @@ pub(super) fn fixture(name: &str) -> String {
 }
 
 pub(super) fn open(scene: &Scene, root: &Path, options: LoaderOptions) -> Result<Pipeline> {
-    let options = LoaderOptions { index_dir: Some(scene.path("index")), ..options };
-    let checked = options.validate()?;
-    let index = Arc::new(DatasetIndex::open(root, &checked.index_options(Contents::Images))?);
-    let config = checked.check(&index)?;
-    Ok(Pipeline::new(index, config))
+    common::open(root, scene.path("index"), Contents::Images, &options)
 }
 
 fn summary(scene: &Scene, root: &Path) -> IndexSummary {
@@ -122,8 +117,7 @@ fn digest(pipeline: &Pipeline, batch: &Batch, fields: &[String]) -> [u8; 32] {
 /// Packs a table in small shards, and compares the result with its source.
 pub(super) fn same_dataset(scene: &Scene, root: &Path, packed: &str) {
     let into = scene.path(packed);
-    let output = scene.command("pack", root, &into, &["--shard-size", "6000"]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    succeeds(&mut scene.command("pack", root, &into, &["--shard-size", "6000"]));
     let (one, other) = (summary(scene, root), summary(scene, &into));
     assert_eq!((other.layout, other.notes.packed_of), (Layout::Packed, Some(one.layout)));
     assert_eq!(

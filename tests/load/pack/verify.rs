@@ -2,7 +2,7 @@
 //! damaged files by their original names.
 
 use super::Scene;
-use crate::common::jpeg;
+use crate::common::{jpeg, tar_of_samples};
 use foreload::testing::dataset::packed::shard_contents;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -20,17 +20,11 @@ fn verify(scene: &Scene, root: &Path) -> (Output, Value) {
 #[test]
 fn damage_is_found_in_every_member_and_named() {
     let scene = Scene::new();
-    let mut archive = tar::Builder::new(Vec::new());
-    for number in 0..6 {
+    let samples = (0..6).map(|number| {
         let caption = format!("the caption of picture {number}").into_bytes();
-        for (key, bytes) in [("jpg", jpeg(number)), ("txt", caption)] {
-            let mut header = tar::Header::new_gnu();
-            header.set_size(bytes.len() as u64);
-            header.set_mode(0o644);
-            archive.append_data(&mut header, format!("pictures/{number}.{key}"), &bytes[..]).unwrap();
-        }
-    }
-    scene.write("data/0.tar", &archive.into_inner().unwrap());
+        (format!("pictures/{number}"), [("jpg", jpeg(number)), ("txt", caption)])
+    });
+    scene.write("data/0.tar", &tar_of_samples(samples));
     scene.json("pack", "data", "packed", &[]);
     let (root, shard) = (scene.path("packed"), scene.path("packed/000000.packed"));
     let (output, found) = verify(&scene, &root);

@@ -1,7 +1,7 @@
 //! Peers in their own processes: frozen, killed, and started again; and a forked process with our connections.
 
 use super::*;
-use crate::common::{Killable, await_no_threads, child};
+use crate::common::{Killable, await_no_threads, child, passes};
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
@@ -145,7 +145,6 @@ fn forks_with_a_server_and_a_client() {
 
 #[test]
 fn a_forked_process_uses_nothing_and_breaks_nothing() {
-    let output = child(forks_with_a_server_and_a_client).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(text.contains("all is well"), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    let text = passes(&mut child(forks_with_a_server_and_a_client));
+    assert!(text.contains("all is well"), "{text}");
 }

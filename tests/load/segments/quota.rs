@@ -2,7 +2,7 @@
 
 use super::model::Model;
 use super::world::{open, record, small};
-use crate::common::{Ending, child, wait_until};
+use crate::common::{Ending, child, passes, wait_until};
 use crate::store::world::{on_tmpfs, taken};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -65,8 +65,7 @@ fn what_was_read_last_does_not_keep_its_bytes() {
 /// whose bytes then still count as used.
 #[test]
 fn the_quota_holds_at_every_instant() {
-    let output = child(the_quota_holds_where_nothing_is_started).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    passes(&mut child(the_quota_holds_where_nothing_is_started));
 }
 
 #[test]

@@ -1,21 +1,18 @@
 //! Samples are offered, published, located, read and evicted: by one process, by two stores, by real readers.
 
-use super::world::{World, random, shuffled, small};
+use super::world::{PLENTY, World, random, shuffled, small};
 use foreload::testing::io::{DataSource, Direct, IoChoice, ReadRequest, open_source};
 use foreload::testing::slot::SlotPool;
 use foreload::testing::tier::store::{CopyFault, Location, Offer, Store, StoreOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-const PLENTY: u64 = 64 << 20;
-
 #[test]
 fn what_is_offered_is_found_again_also_after_a_restart() {
     let world = World::new(1, 300, 9000);
     let store = world.open(PLENTY);
     assert_eq!(world.check(&store, "new"), 0);
-    world.offer_all(&store, shuffled(300, &mut random(1)));
-    store.flush();
+    world.store_all(&store, shuffled(300, &mut random(1)));
     assert_eq!(world.check(&store, "filled"), 300);
     let stats = store.stats();
     assert_eq!((stats.admitted_samples, stats.held_samples), (300, 300));
@@ -74,8 +71,7 @@ fn the_quota_is_filled_and_no_more_is_taken() {
     let store = world.open(quota);
     let mut random = random(4);
     // In a random order of 400 samples, many small samples come after samples that did not fit.
-    world.offer_all(&store, shuffled(400, &mut random));
-    store.flush();
+    world.store_all(&store, shuffled(400, &mut random));
     let stats = store.stats();
     assert!(stats.used_bytes <= quota && stats.quota_bytes <= quota, "{stats:?} of {quota}");
     assert!(stats.admitted_bytes * 100 >= quota * 95, "{} of {quota} bytes", stats.admitted_bytes);
@@ -97,8 +93,7 @@ fn the_quota_is_filled_and_no_more_is_taken() {
 fn readers_read_segments_as_shards() {
     let world = World::new(5, 60, 30_000);
     let store = world.open(PLENTY);
-    world.offer_all(&store, 0..60);
-    store.flush();
+    world.store_all(&store, 0..60);
     let slots = SlotPool::new(8 << 20).expect("slots");
     for io in [IoChoice::Pread, IoChoice::Auto] {
         let first = store.locate(0).expect("it is there").extent;
@@ -169,8 +164,7 @@ fn stores_learn_of_each_others_segments() {
     assert!(two.stats().vanished_segments > 0);
     assert!(one.stats().evicted_bytes > 0 && two.stats().used_bytes == 0, "{:?}", two.stats());
     // The same samples are stored again, in segments with other numbers.
-    world.offer_all(&two, 0..100);
-    two.flush();
+    world.store_all(&two, 0..100);
     one.refresh();
     assert_eq!(world.check(&one, "filled again"), 100);
 }
@@ -180,8 +174,7 @@ fn what_another_store_was_first_to_publish_is_not_written_again() {
     let world = World::new(12, 6, 4000);
     let (one, two) = (world.open(PLENTY), world.open(PLENTY));
     world.offer_all(&one, 0..4);
-    world.offer_all(&two, 1..6);
-    two.flush();
+    world.store_all(&two, 1..6);
     one.refresh();
     assert_eq!(world.check(&one, "of the other"), 5);
     one.flush();
@@ -193,8 +186,7 @@ fn what_another_store_was_first_to_publish_is_not_written_again() {
 fn what_is_reported_is_forgotten_with_its_segment() {
     let world = World::new(8, 200, 4000);
     let store = world.open(PLENTY);
-    world.offer_all(&store, 0..200);
-    store.flush();
+    world.store_all(&store, 0..200);
     let segment = |location: Option<Location>| location.map(|location| location.extent.file);
     let location = store.locate(17).expect("it is there");
     let beside: Vec<u64> =
@@ -211,8 +203,7 @@ fn what_is_reported_is_forgotten_with_its_segment() {
     assert_eq!(stats.held_samples, 200 - beside.len() as u64);
     assert_eq!(world.segments().len(), before - 1);
     assert!(store.last_error().is_some_and(|error| error.contains("sample 17 cannot be read")));
-    world.offer_all(&store, 0..200);
-    store.flush();
+    world.store_all(&store, 0..200);
     assert_eq!(world.check(&store, "filled again"), 200);
 }
 
@@ -241,8 +232,7 @@ fn many_threads_locate_while_segments_come_and_go() {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             for round in 0..20 {
-                world.offer_all(store, (0..200).map(|sample| (sample + round * 31) % 200));
-                store.flush();
+                world.store_all(store, (0..200).map(|sample| (sample + round * 31) % 200));
                 store.evict_group(0);
             }
             done.store(true, Relaxed);
@@ -270,7 +260,6 @@ fn a_sample_larger_than_a_segment_gets_one_of_its_own() {
     let world = World::new(11, 10, 300_000);
     let options = StoreOptions { write_buffers: 1000, ..small(world.cache(), PLENTY) };
     let store = world.open_with(&options);
-    world.offer_all(&store, 0..10);
-    store.flush();
+    world.store_all(&store, 0..10);
     assert_eq!(world.check(&store, "large samples"), 10);
 }

@@ -1,14 +1,12 @@
 //! Segments that are damaged by hand never give a wrong byte, and files of others are not touched.
 
-use super::world::{World, leftovers, random};
+use super::world::{PLENTY, World, leftovers, random};
 use crate::common::random_bytes;
 use foreload::testing::rng::RandomStream;
 use foreload::testing::tier::store::{CopyFault, checksum};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-
-const PLENTY: u64 = 64 << 20;
 
 fn filled(seed: u64) -> World {
     let world = World::new(seed, 120, 9000);
@@ -47,8 +45,7 @@ fn is_found_at_once(seed: u64, spoil: impl Fn(&Path, &mut RandomStream)) {
     assert!(store.last_error().unwrap().contains(victim.to_str().unwrap()), "{:?}", store.last_error());
     let there = world.check(&store, "spoilt");
     assert!((60..120).contains(&there), "seed {seed}: {there} of the others are there");
-    world.offer_all(&store, 0..120);
-    store.flush();
+    world.store_all(&store, 0..120);
     assert_eq!(world.check(&store, "filled again"), 120);
 }
 
@@ -152,8 +149,7 @@ fn files_of_others_are_left_alone() {
     let options =
         foreload::testing::tier::store::StoreOptions { directory: world.cache(), ..other.options(20_000) };
     let store = other.open_with(&options);
-    other.offer_all(&store, 0..50);
-    store.flush();
+    other.store_all(&store, 0..50);
     other.check(&store, "in the same directory");
     for path in &foreign {
         assert_eq!(fs::read(path).unwrap(), b"not a segment", "{}", path.display());

@@ -1,21 +1,18 @@
 //! Drives that fail, fill up or write only a part: the caller never waits, no byte is ever wrong, and filling resumes
 //! later.
 
-use super::world::{World, leftovers, linked, on_tmpfs, random, shuffled, small, taken};
+use super::world::{PLENTY, World, leftovers, linked, on_tmpfs, random, shuffled, small, taken};
 use crate::common::wait_until;
 use foreload::testing::tier::store::{Offer, StoreOptions, WriteFaults};
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
-
-const PLENTY: u64 = 64 << 20;
 
 #[test]
 fn short_writes_are_written_to_the_end() {
     let world = World::new(1, 200, 9000);
     let faults = WriteFaults { seed: 1, errors: 0, full: 0, short: 70 };
     let store = world.open_with(&StoreOptions { faults: Some(faults), ..world.options(PLENTY) });
-    world.offer_all(&store, 0..200);
-    store.flush();
+    world.store_all(&store, 0..200);
     assert_eq!(world.check(&store, "short writes"), 200);
     assert_eq!(store.stats().write_errors, 0);
 }
@@ -65,8 +62,7 @@ fn a_drive_that_only_fails_is_left_alone() {
     let world = World::new(20, 100, 5000);
     let faults = WriteFaults { seed: 20, errors: 100, full: 0, short: 0 };
     let store = world.open_with(&StoreOptions { faults: Some(faults), ..world.options(PLENTY) });
-    world.offer_all(&store, 0..100);
-    store.flush();
+    world.store_all(&store, 0..100);
     assert_eq!(world.check(&store, "nothing can be written"), 0);
     let stats = store.stats();
     assert!(stats.write_errors >= 1 && stats.dropped_off > 0 && stats.used_bytes == 0, "{stats:?}");
@@ -90,8 +86,7 @@ fn a_drive_that_does_not_answer_costs_samples_and_no_time() {
     drop(lock);
     store.flush();
     assert_eq!(world.check(&store, "it answers again"), taken);
-    world.offer_all(&store, 0..200);
-    store.flush();
+    world.store_all(&store, 0..200);
     assert_eq!(world.check(&store, "all"), 200);
 }
 
@@ -115,8 +110,7 @@ fn a_disk_that_is_fuller_than_the_quota_knows() {
         fs::write(&ballast, vec![1; 400_000]).unwrap();
         let cache = path.join("cache");
         let store = world.open_with(&small(&cache, PLENTY));
-        world.offer_all(&store, 0..300);
-        store.flush();
+        world.store_all(&store, 0..300);
         let stats = store.stats();
         assert!(stats.write_errors > 0 && stats.dropped_off > 0 && stats.dropped_full == 0, "{stats:?}");
         assert!(store.last_error().unwrap().contains("No space left on device"), "{:?}", store.last_error());
@@ -124,8 +118,7 @@ fn a_disk_that_is_fuller_than_the_quota_knows() {
         assert!(before > 20, "{before} samples on 600 KB");
         // Space is freed, and the next epoch uses it.
         fs::remove_file(&ballast).unwrap();
-        world.offer_all(&store, 0..300);
-        store.flush();
+        world.store_all(&store, 0..300);
         let after = world.check(&store, "room again");
         assert!(after > before, "{before}, then {after}");
         drop(store);
@@ -140,16 +133,13 @@ fn a_disk_that_is_fuller_than_the_quota_knows() {
 fn a_directory_that_is_taken_away_stops_filling_only() {
     let world = World::new(40, 200, 5000);
     let store = world.open(PLENTY);
-    world.offer_all(&store, 0..100);
-    store.flush();
+    world.store_all(&store, 0..100);
     fs::remove_dir_all(world.cache()).unwrap();
-    world.offer_all(&store, 100..200);
-    store.flush();
+    world.store_all(&store, 100..200);
     assert!(store.stats().write_errors > 0 && (100..200).all(|sample| store.locate(sample).is_none()));
     assert!(!world.cache().exists());
     drop(store);
     let store = world.open(PLENTY);
-    world.offer_all(&store, 0..200);
-    store.flush();
+    world.store_all(&store, 0..200);
     assert_eq!(world.check(&store, "made again"), 200);
 }

@@ -1,17 +1,12 @@
 //! A process that forks while it has a store: the child may end in any way.
 
-use super::world::World;
-use crate::common::child;
+use super::world::{PLENTY, World};
+use crate::common::{child, passes};
 use foreload::testing::tier::store::Offer;
-
-const PLENTY: u64 = 64 << 20;
 
 #[test]
 fn a_forked_child_ends_nothing_of_its_parents() {
-    let output = child(forks_on_purpose).output().unwrap();
-    let shown =
-        [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned()).concat();
-    assert!(output.status.success(), "{shown}");
+    passes(&mut child(forks_on_purpose));
 }
 
 #[test]
@@ -20,8 +15,7 @@ fn forks_on_purpose() {
     let world = World::new(1, 60, 9000);
     let store = world.open(PLENTY);
     let claim = store.lock_unit(3).expect("nobody has it");
-    world.offer_all(&store, 0..30);
-    store.flush();
+    world.store_all(&store, 0..30);
     // Some samples are queued, and a segment is open.
     world.offer_all(&store, 30..50);
     // SAFETY: the child uses only its own memory, and exits without the parent's exit handlers.
@@ -45,8 +39,7 @@ fn forks_on_purpose() {
     assert_eq!(status, 0, "the child's end");
     let other = world.open(PLENTY);
     assert!(other.lock_unit(3).is_none(), "still claimed");
-    world.offer_all(&store, 50..60);
-    store.flush();
+    world.store_all(&store, 50..60);
     assert_eq!(world.check(&store, "in the parent"), 60);
     drop(claim);
     assert!(other.lock_unit(3).is_some());

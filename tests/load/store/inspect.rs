@@ -1,17 +1,14 @@
 //! A cache directory is inspected and emptied while stores use it.
 
-use super::world::{World, leftovers, random, shuffled, small};
+use super::world::{PLENTY, World, leftovers, random, shuffled, small};
 use foreload::testing::tier::store::inspect::{clear, contents};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
-const PLENTY: u64 = 64 << 20;
-
 fn filled(seed: u64) -> World {
     let world = World::new(seed, 200, 9000);
     let store = world.open(PLENTY);
-    world.offer_all(&store, shuffled(200, &mut random(seed)));
-    store.flush();
+    world.store_all(&store, shuffled(200, &mut random(seed)));
     world
 }
 
@@ -47,8 +44,7 @@ fn emptied_beside_a_store_that_uses_it() {
     // The store notices the removal like any eviction, and stores samples that it is offered again.
     store.refresh();
     assert_eq!(world.check(&store, "emptied"), 0);
-    world.offer_all(&store, 0..200);
-    store.flush();
+    world.store_all(&store, 0..200);
     assert_eq!(world.check(&store, "filled again"), 200);
     assert_eq!((store.last_error(), store.stats().damaged_segments), (None, 0));
     drop(store);
@@ -73,8 +69,7 @@ fn unused_data_is_removed_without_a_trace() {
 fn one_dataset_of_several() {
     let (one, other) = (filled(4), World::new(5, 100, 3000));
     let store = other.open_with(&small(one.cache(), PLENTY));
-    other.offer_all(&store, 0..100);
-    store.flush();
+    other.store_all(&store, 0..100);
     drop(store);
     assert_eq!(contents(&one.cache()).unwrap().datasets.len(), 2);
     let refused = |which: &str| clear(&one.cache(), Some(which)).unwrap_err().to_string();
@@ -116,8 +111,7 @@ fn an_older_format_is_shown_and_emptied_and_a_newer_one_left() {
     let cleared = clear(&world.cache(), None).unwrap();
     assert!(cleared.renewed && cleared.bytes == held.bytes);
     let store = world.open(PLENTY);
-    world.offer_all(&store, 0..200);
-    store.flush();
+    world.store_all(&store, 0..200);
     assert_eq!(world.check(&store, "used again"), 200);
 }
 

@@ -24,8 +24,7 @@ fn a_quota_below_the_smallest_that_works() {
     assert_eq!(refused(&world, &world.options(12_287)), expected);
     assert!(!world.cache().exists(), "nothing was made");
     let store = world.open(12_288);
-    world.offer_all(&store, shuffled(50, &mut random(1)));
-    store.flush();
+    world.store_all(&store, shuffled(50, &mut random(1)));
     assert!(world.check(&store, "smallest quota") > 0 && store.stats().used_bytes <= 12_288);
 }
 

@@ -61,8 +61,7 @@ fn fill_a_share() {
     std::io::read_to_string(std::io::stdin()).unwrap();
     let share = |sample: u64| sample % processes == rank || sample % 100 < overlap;
     let order = shuffled(world.index.len(), &mut random(rank));
-    world.offer_all(&store, order.into_iter().filter(|&sample| share(sample)));
-    store.flush();
+    world.store_all(&store, order.into_iter().filter(|&sample| share(sample)));
     world.check(&store, "own share");
 }
 
@@ -144,8 +143,7 @@ fn a_quota_lowered_and_raised_between_runs() {
     drop(store);
     let store = world.open(whole);
     assert_eq!(world.check(&store, "raised"), before);
-    world.offer_all(&store, 0..300);
-    store.flush();
+    world.store_all(&store, 0..300);
     assert_eq!(world.check(&store, "filled again"), 300);
 }
 
@@ -154,8 +152,7 @@ fn the_quota_is_lowered_below_what_another_process_uses() {
     let world = World::new(7, 300, 9000);
     let quota = world.total() / 3;
     let rich = world.open(2 * world.total());
-    world.offer_all(&rich, 0..300);
-    rich.flush();
+    world.store_all(&rich, 0..300);
     let poor = world.open(quota);
     assert!(poor.stats().used_bytes <= quota && poor.stats().held_samples > 0);
     // The other process continues to read the files that it has open, and then notices the evictions.
@@ -176,14 +173,12 @@ fn datasets_in_use_stay_and_others_make_room() {
     let [one, two, three] = worlds;
     let quota = one.total() + one.total() / 2;
     let first = one.open(quota);
-    one.offer_all(&first, 0..100);
-    first.flush();
+    one.store_all(&first, 0..100);
     let held = one.check(&first, "alone");
     assert_eq!(held, 100);
     // The second store gets the remaining space, because the first one is in use.
     let second = beside(&one, &two, quota);
-    two.offer_all(&second, 0..100);
-    second.flush();
+    two.store_all(&second, 0..100);
     let left = two.check(&second, "next to the first");
     assert!(left > 20 && left < 100, "{left}");
     assert!(second.stats().evicted_segments == 0 && second.stats().dropped_full > 0);
@@ -193,8 +188,7 @@ fn datasets_in_use_stay_and_others_make_room() {
     // Now neither is in use. The third store needs more than is free, and takes space from the dataset that was unused
     // for the longest time.
     let third = beside(&one, &three, quota);
-    three.offer_all(&third, 0..100);
-    third.flush();
+    three.store_all(&third, 0..100);
     assert_eq!(three.check(&third, "the third"), 100);
     assert!(third.stats().evicted_segments > 0);
     let quota_kept = segments(&one.cache()).iter().map(|path| path.metadata().unwrap().len()).sum::<u64>();
@@ -222,8 +216,7 @@ fn a_dataset_that_was_changed_meets_no_old_bytes() {
     assert_eq!(changed.index.fingerprint(), world.index.fingerprint());
     let store = changed.open(64 << 20);
     assert_eq!(changed.check(&store, "changed"), 0);
-    changed.offer_all(&store, 0..60);
-    store.flush();
+    changed.store_all(&store, 0..60);
     assert_eq!(changed.check(&store, "filled again"), 60);
     let location = store.locate(7).unwrap();
     assert_ne!(location.crc, Some(checksum(world.bytes(7))));

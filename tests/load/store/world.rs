@@ -1,6 +1,6 @@
 //! A dataset in one shard whose bytes are known, caches for it, and processes that fill them.
 
-use crate::common::{random_bytes, wait_until};
+use crate::common::{files_below, random_bytes, tar_of_samples, wait_until};
 use foreload::testing::dataset::{DatasetIndex, FileId, FileVersion, IndexOptions, Stamp};
 use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::tier::store::{Offer, Store, StoreOptions, checksum};
@@ -23,6 +23,9 @@ pub fn shuffled(count: u64, random: &mut RandomStream) -> Vec<u64> {
     }
     order
 }
+
+/// A quota that holds all samples of a test.
+pub const PLENTY: u64 = 64 << 20;
 
 /// A dataset and the bytes of its only shard.
 pub struct World {
@@ -91,6 +94,12 @@ impl World {
         }
     }
 
+    /// Offers samples like [`World::offer_all`], and waits until they are published.
+    pub fn store_all(&self, store: &Store, samples: impl IntoIterator<Item = u64>) {
+        self.offer_all(store, samples);
+        store.flush();
+    }
+
     /// Reads all located samples and checks their bytes. Returns their number.
     pub fn check(&self, store: &Store, what: &str) -> u64 {
         let found = (0..self.index.len()).filter(|&sample| self.read(store, sample, what) == Some(true));
@@ -130,18 +139,12 @@ pub fn small(directory: impl Into<PathBuf>, quota: u64) -> StoreOptions {
 pub fn write_dataset(root: &Path, seed: u64, samples: u64, largest: u64) {
     fs::create_dir_all(root).expect("a directory");
     let mut random = random(seed);
-    let mut tar = tar::Builder::new(File::create(root.join("all.tar")).expect("a shard"));
-    for sample in 0..samples {
+    let tar = tar_of_samples((0..samples).map(|sample| {
         let length = if sample == 0 { largest } else { 1 + random.below(largest) };
         let bytes = random_bytes(&mut random, length as usize);
-        for (suffix, data) in [("cls", &b"0"[..]), ("jpg", &bytes)] {
-            let mut header = tar::Header::new_ustar();
-            header.set_size(data.len() as u64);
-            header.set_mode(0o644);
-            tar.append_data(&mut header, format!("{sample:06}.{suffix}"), data).expect("a member");
-        }
-    }
-    tar.finish().expect("a whole shard");
+        (format!("{sample:06}"), [("cls", b"0".to_vec()), ("jpg", bytes)])
+    }));
+    fs::write(root.join("all.tar"), tar).expect("a shard");
 }
 
 /// The paths of all segments of all datasets in a cache.
@@ -176,20 +179,11 @@ pub fn linked(cache: &Path) -> Option<u64> {
 
 /// All files of a cache that are neither segments nor permanent.
 pub fn leftovers(cache: &Path) -> Vec<PathBuf> {
-    let mut left = vec![cache.to_path_buf()];
-    let mut found = Vec::new();
-    while let Some(path) = left.pop() {
-        if path.is_dir() {
-            left.extend(
-                fs::read_dir(path).expect("a directory").map(|entry| entry.expect("an entry").path()),
-            );
-        } else if !["lock", "CACHEDIR.TAG", "used", "dataset.json"].iter().any(|name| path.ends_with(name))
-            && path.extension().is_none_or(|extension| extension != "seg")
-        {
-            found.push(path);
-        }
-    }
-    found
+    let is_known = |path: &PathBuf| {
+        ["lock", "CACHEDIR.TAG", "used", "dataset.json"].iter().any(|name| path.ends_with(name))
+            || path.extension().is_some_and(|extension| extension == "seg")
+    };
+    files_below(cache).into_iter().filter(|path| !is_known(path)).collect()
 }
 
 /// The value of a variable that was set for a child.
