@@ -3,6 +3,7 @@
 
 mod child;
 mod epochs;
+pub mod fault;
 mod files;
 mod fuzz;
 pub mod scene;
@@ -14,6 +15,7 @@ mod waits;
 
 pub use child::{Killable, await_no_threads, await_steps, child, passes, report_step, succeeds, threads};
 pub use epochs::{batches, failure, finished, ids, longs};
+use fault::{FaultOptions, FaultReader};
 pub use files::files_below;
 use foreload::CacheChoice;
 use foreload::testing::config::{LoaderConfig, LoaderOptions};

@@ -3,6 +3,7 @@
 //! thorough`.
 
 use super::store::world::on_tmpfs;
+use crate::common::fault::{FaultOptions, FaultReader};
 use crate::common::{Dataset, Killable, await_steps, child, ids, report_step, seeds};
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::io::IoChoice;

@@ -1,6 +1,7 @@
 //! The pipeline as its users see it: every byte of every batch is right, whatever the threads, the I/O path, the faults
 //! and the consumer do.
 
+use crate::common::fault::FaultOptions;
 use crate::common::{
     Dataset, await_no_threads, batches, child, epoch_bytes, failure, finished, ids, passes, threads, wait_for,
 };

@@ -1,5 +1,6 @@
 //! Repeated samples in the pipeline: a batch reads each sample once, and a cache knows when each is used again.
 
+use crate::common::fault::FaultOptions;
 use crate::common::{Dataset, epoch_bytes, ids, small_images, with_cache};
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::pipeline::Pipeline;

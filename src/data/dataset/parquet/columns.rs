@@ -8,7 +8,6 @@ use super::footer::ColumnChunk;
 use super::pages::{ChunkPages, DataPage, PageKind};
 use super::schema::{LeafContent, SchemaLeaf};
 use super::values::{PLAIN, PageValues, ValueBytes, ValueReader, is_by_dictionary};
-use crate::source::Malformed;
 use base::crc::crc32;
 
 /// If the values of a page have more bytes than this on average, only their lengths are read.

@@ -3,6 +3,8 @@
 //! The encodings are those of `Encodings.md` in Apache's `parquet-format`. The caller of a decoder says how many values
 //! to decode, and must limit this number.
 
+use super::super::gather::little_endian;
+
 pub(super) const DAMAGED: &str = "the values of a page are damaged";
 
 /// Decoder of numbers. `rest` has the bytes that are not decoded yet.
