@@ -84,7 +84,7 @@ impl EpochCounters {
 
     pub(crate) fn add_reads(&self, more: ReadStats) {
         let mut reads = lock(&self.reads);
-        *reads = *reads + more;
+        *reads += more;
     }
 
     pub(crate) fn count_nvjpeg(&self, backend: NvJpegBackend) {
