@@ -197,7 +197,8 @@ def main() -> int:
     rounds.use_cores(chosen.threads)
     datasets.ensure_known(chosen.data, chosen.foreload_python.parent / "foreload")
     part = datasets.part(chosen.data, chosen.images, chosen.envs / "scratch")
-    size = datasets.warm(datasets.jpegs(part))
+    files = datasets.jpegs(part)
+    size = datasets.warm(files)
     machine = report.machine()
     standings = measure(part, chosen)
     asked = options.settings(chosen, "rounds seconds warmup batch_size threads images")
@@ -207,8 +208,8 @@ def main() -> int:
         "machine": machine,
         "settings": asked,
         "data": chosen.data.name,
-        "images": chosen.images,
-        "mean_bytes": size / chosen.images,
+        "images": len(files),
+        "mean_bytes": size / len(files),
         "recipes": summarise(standings, has_avx512(machine)),
     }
     report.deliver(result, as_text(result), chosen)

@@ -130,7 +130,7 @@ pub struct LoaderConfig {
     pub layout: BatchLayout,
     /// The mixing of images within a batch (`mix=`), if any.
     pub mix: Option<MixPlan>,
-    /// The columns of `labels`, and the columns of tables that are fields.
+    /// The columns of `labels`, and those columns of the dataset's tables that are fields.
     pub label_columns: Arc<Vec<SampleColumn>>,
     /// Number of decoding threads.
     pub threads: usize,

@@ -7,6 +7,8 @@
 //! The layout is that of `docs/source/internals.md` of Google's FlatBuffers. A table begins with the distance to its
 //! vtable. The vtable has the offset of each field in the table.
 
+use std::ops::Range;
+
 #[derive(Clone, Copy)]
 pub(super) struct FlatTable<'a> {
     bytes: &'a [u8],
@@ -88,25 +90,29 @@ impl<'a> FlatTable<'a> {
 
     /// The bytes of a vector whose items have `size` bytes each; empty if the field does not exist.
     pub(super) fn vector(&self, field: usize, size: usize) -> Option<&'a [u8]> {
-        let Some(place) = self.place(field) else { return Some(&[]) };
+        self.bytes.get(self.items(field, size)?)
+    }
+
+    /// The range of a vector's items in the buffer; 0..0 if the field does not exist.
+    fn items(&self, field: usize, size: usize) -> Option<Range<usize>> {
+        let Some(place) = self.place(field) else { return Some(0..0) };
         let at = follow(self.bytes, place)?;
         let count = usize::try_from(u32::from_le_bytes(bytes_at(self.bytes, at)?)).ok()?;
-        self.bytes.get(at.checked_add(4)?..)?.get(..count.checked_mul(size)?)
+        let start = at.checked_add(4)?;
+        Some(start..start.checked_add(count.checked_mul(size)?)?)
     }
 
     /// A string; `None` if the bytes are not valid UTF-8, or lack the final zero byte.
     pub(super) fn text(&self, field: usize) -> Option<String> {
-        let Some(place) = self.place(field) else { return Some(String::new()) };
-        let text = self.vector(field, 1)?;
-        let [end] = bytes_at(self.bytes, follow(self.bytes, place)? + 4 + text.len())?;
-        String::from_utf8(text.to_vec()).ok().filter(|_| end == 0)
+        let items = self.items(field, 1)?;
+        let is_ended = !self.has(field) || self.bytes.get(items.end) == Some(&0);
+        String::from_utf8(self.bytes.get(items)?.to_vec()).ok().filter(|_| is_ended)
     }
 
     pub(super) fn tables(&self, field: usize) -> Option<FlatTables<'a>> {
-        let count = self.vector(field, 4)?.len() / 4;
-        // An empty vector needs no position.
-        let at = self.place(field).and_then(|place| follow(self.bytes, place)).map_or(0, |at| at + 4);
-        Some(FlatTables { bytes: self.bytes, at, count })
+        let items = self.items(field, 4)?;
+        let count = self.bytes.get(items.clone())?.len() / 4;
+        Some(FlatTables { bytes: self.bytes, at: items.start, count })
     }
 }
 

@@ -153,7 +153,9 @@ impl Jpeg {
         let planes = if layout.planes_are_components { &mut out.planes[..] } else { &mut components };
         let supports_row_starts = rows::supports_row_starts(&header, &layout);
         let done = if header.frame.marker == PROGRESSIVE {
-            self.decode_progressive(bytes, &mut header, &layout, level, planes)
+            let done = self.decode_progressive(bytes, &mut header, &layout, level, planes);
+            self.progressive.free_excess();
+            done
         } else {
             self.decode_region(bytes, &mut header, &layout, level, planes)
         };

@@ -18,8 +18,7 @@ static GATHER: [[u8; 64]; 8] = {
     while width < 8 {
         let mut byte = 0;
         while byte < 64 {
-            // Indices beyond the 64 bytes are for a remainder that no block has: a block has at most 63 remainders.
-            tables[width][byte] = ((byte / 8) * width + byte % 8) as u8 & 63;
+            tables[width][byte] = ((byte / 8) * width + byte % 8) as u8;
             byte += 1;
         }
         width += 1;

@@ -52,6 +52,13 @@ impl ProgressiveScratch {
         let dc: usize = self.dc.iter().map(|dc| dc.capacity() * size_of::<i16>()).sum();
         entropies + dc + self.row.held()
     }
+
+    /// Frees the memory if it is more than [`KEPT`] bytes.
+    pub(super) fn free_excess(&mut self) {
+        if self.held() > KEPT {
+            *self = Self::default();
+        }
+    }
 }
 
 struct ProgressiveScan {
@@ -153,21 +160,6 @@ impl ScanPlan {
 
 impl Jpeg {
     pub(super) fn decode_progressive(
-        &mut self,
-        bytes: &[u8],
-        header: &mut ScanHeader,
-        layout: &RegionLayout,
-        level: Level,
-        planes: &mut [Plane],
-    ) -> Result<(), DecodeError> {
-        let done = self.decode_scans(bytes, header, layout, level, planes);
-        if self.progressive.held() > KEPT {
-            self.progressive = ProgressiveScratch::default();
-        }
-        done
-    }
-
-    fn decode_scans(
         &mut self,
         bytes: &[u8],
         header: &mut ScanHeader,
