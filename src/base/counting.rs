@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Defines a struct of plain numbers with the method `by_name`. With a second name, also defines a struct of atomic
-/// counters with the same fields, whose method `read` returns the plain numbers.
+/// Defines a struct of plain numbers with the methods `by_name` and `since`, and with addition. With a second name,
+/// also defines a struct of atomic counters with the same fields, whose method `read` returns the plain numbers.
 #[macro_export]
 macro_rules! counters {
     ($(#[$about:meta])* $plain:ident: $($(#[$meaning:meta])* $name:ident,)+) => {
@@ -75,6 +75,7 @@ macro_rules! atomic_counters {
 pub use crate::{atomic_counters, counters};
 
 /// Adds `more` to a counter.
+#[inline]
 pub fn count(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Relaxed);
 }

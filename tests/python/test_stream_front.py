@@ -21,7 +21,6 @@ import pytest
 from conftest import paths
 from foreload import ConfigError, Rehearsal, StreamLoader, UnavailableError, fields, streams
 from foreload import transforms as T
-from numpy import from_dlpack as array
 from test_streams import Seekable, samples
 
 USUAL = {"batch_size": 10, "image_size": 24, "seed": 3, "device": "cpu", "threads": 2}
@@ -66,6 +65,11 @@ def expected(source: Any, **settings: Any) -> list[foreload.Batch]:
     asked = ["image", "label", fields.Text("__key__")]
     loader = StreamLoader(streams.Iterator(source, name="s"), fields=asked, **{**USUAL, **settings})
     return list(loader)
+
+
+def array(tensor: Any) -> np.ndarray:
+    """Return a tensor as an array, even if torch was built for another NumPy version."""
+    return np.from_dlpack(tensor)
 
 
 def pipeline(source: Any, **settings: Any) -> Any:

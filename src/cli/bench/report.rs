@@ -238,6 +238,7 @@ pub(super) struct GpuReport {
     pub(super) ordinal: u32,
     pub(super) decoder: &'static str,
     pub(super) cpu_decode: &'static str,
+    /// `stats` and `decoded_cpu` by name, for `--json`.
     #[serde(flatten, serialize_with = "as_map")]
     numbers: [(&'static str, TraceNumber); 12],
     #[serde(skip)]

@@ -80,7 +80,7 @@ impl CompressedBlock {
 
 pub(super) struct ShardBlocks {
     next: u64,
-    pub(super) rows: Vec<CompressedBlock>,
+    rows: Vec<CompressedBlock>,
     /// The block that was decompressed last, with its index in `rows`. Callers often read several values of one block.
     open: Option<(usize, Vec<u8>)>,
 }
@@ -147,6 +147,10 @@ impl ShardBlocks {
         let range = (value.start - row.start) as usize..(value.end - row.start) as usize;
         let found = bytes.get(range).unwrap_or_default();
         Ok(Some(found[..found.len().min(most)].to_vec()))
+    }
+
+    pub(super) fn into_rows(self) -> Vec<CompressedBlock> {
+        self.rows
     }
 }
 
@@ -312,7 +316,7 @@ mod tests {
         assert_eq!(head(&mut blocks, 4..10), None);
         let end = first + text.len() as u64;
         assert_eq!(head(&mut blocks, end - 1..end + 1), None);
-        let rows = blocks.rows;
+        let rows = blocks.into_rows();
         let bytes: Vec<u8> = rows.iter().flat_map(|row| row.to_bytes(7)).collect();
         let table = BlockTable(&bytes);
         assert_eq!((table.at(7, first), table.at(7, end - 1)), (Some(rows[0]), Some(rows[0])));

@@ -233,7 +233,8 @@ fn text_cells(values: Vec<Option<ByteValue>>, shard: &mut TableShard<'_>) -> Res
 /// column of the bytes gets the name of the struct. A column of bytes without any value or known kind is dropped,
 /// because the values in another shard determine the kind.
 pub(super) fn column(
-    (path, in_bytes_and_path): (&[String], bool),
+    path: &[String],
+    in_bytes_and_path: bool,
     kind: FieldKind,
     cells: Result<TableCells, ColumnFault>,
     features: &DeclaredFeatures,

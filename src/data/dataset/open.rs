@@ -291,7 +291,8 @@ impl IndexOpening<'_> {
         let threads = threads(options, source, layout);
         let new = || -> Result<IndexBuilder> {
             let mut builder = IndexBuilder::new(file, layout, options.contents)?;
-            (builder.cancel, builder.inodes) = ((*cancel).clone(), *inodes);
+            builder.cancel = (*cancel).clone();
+            builder.inodes = *inodes;
             Ok(builder)
         };
         let mut builder = new()?;

@@ -62,12 +62,13 @@ impl DatasetPart {
         let differs = |cells: &ColumnCells<'_>| {
             let own = typed().find(|column| column.name == cells.facts.name);
             let is_known = !matches!(cells.facts.cells, CellType::Refused(_));
-            let mut samples = first..first + found.samples.len() as u64;
-            is_known
-                && match own {
-                    Some(own) => cells.differs(samples, &own.cells),
-                    None => samples.any(|sample| cells.get(sample).is_some()),
+            match own {
+                Some(own) => is_known && cells.differs(first, &own.cells),
+                None => {
+                    let samples = first..first + found.samples.len() as u64;
+                    is_known && samples.into_iter().any(|sample| cells.get(sample).is_some())
                 }
+            }
         };
         if !self.file.has_members {
             let selected = self.selected_columns.iter().find(|cells| differs(cells));

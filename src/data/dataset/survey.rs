@@ -47,7 +47,8 @@ const DESCRIPTIONS: &[&str] = &[
 const COMPRESSED: &[&str] = &[".gz", ".zst", ".zstd", ".zlib", ".bz2", ".xz", ".lz4", ".sz", ".snappy", ".Z"];
 
 pub(super) fn survey(search: DatasetSearch<'_>, split: Option<&str>) -> Result<Survey> {
-    let (source, survey) = (search.source, whole(search, split)?);
+    let source = search.source;
+    let survey = whole(search, split)?;
     if let Some((name, same)) = numbered::same_file_twice(&survey.shards) {
         let message =
             format!("seems to be {} decompressed, which is next to it: remove one of the two", text(&same));

@@ -133,7 +133,7 @@ impl UnpackedShard {
         let start = blocks.add(block, &self.packed)?;
         // Locations of members are relative to the sample's offset, so they stay the same.
         contents.rows.samples.iter_mut().for_each(|sample| sample.offset += start);
-        contents.rows.blocks = blocks.rows;
+        contents.rows.blocks = blocks.into_rows();
         Ok(contents)
     }
 }

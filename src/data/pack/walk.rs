@@ -55,9 +55,15 @@ pub(super) struct ShardRun<'a> {
 
 pub(super) struct FinishedShards<M> {
     /// Facts about each shard, and the digest of its source files' stamps.
-    pub(super) made: Vec<M>,
+    pub(super) made: Vec<(M, String)>,
     pub(super) samples_before: u64,
     pub(super) again: u64,
+}
+
+struct ShardProgress<M> {
+    made: Vec<Option<(M, String)>>,
+    samples_before: u64,
+    again: u64,
 }
 
 impl ShardRun<'_> {
@@ -66,9 +72,9 @@ impl ShardRun<'_> {
     /// # Errors
     /// The errors of `kind`; [`Error::Config`] if disk space is insufficient; [`Error::Io`] if shards cannot be
     /// written.
-    pub(super) fn run<K: MakesShards>(&self, kind: &K) -> Result<FinishedShards<(K::Made, String)>> {
-        let made: Vec<Option<(K::Made, String)>> = self.shards.iter().map(|_| None).collect();
-        let state = Mutex::new(FinishedShards { made, samples_before: 0, again: 0 });
+    pub(super) fn run<K: MakesShards>(&self, kind: &K) -> Result<FinishedShards<K::Made>> {
+        let made = self.shards.iter().map(|_| None).collect();
+        let state = Mutex::new(ShardProgress { made, samples_before: 0, again: 0 });
         let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
         let all: Vec<usize> = (0..self.shards.len()).collect();
         let threads = self.options.threads;
@@ -119,7 +125,7 @@ impl ShardRun<'_> {
                 Ok(())
             },
         )?;
-        let FinishedShards { made, samples_before, again } =
+        let ShardProgress { made, samples_before, again } =
             state.into_inner().unwrap_or_else(PoisonError::into_inner);
         let made: Option<Vec<_>> = made.into_iter().collect();
         let made = made.ok_or_else(|| Error::Internal("a shard was not made".to_owned()))?;

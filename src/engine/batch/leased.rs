@@ -70,6 +70,7 @@ impl LeasedMap {
         Ok(ReadOnlyMap(map))
     }
 
+    /// Returns the bytes. Call this only while the memory is leased: after that, the producer may write to it.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.map
     }

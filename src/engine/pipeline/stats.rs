@@ -1,20 +1,19 @@
 //! Counts the work and the waiting time of every stage while an epoch runs.
 
 use crate::config::LoaderConfig;
-use base::locks::lock;
 use base::tier_name::TierName;
 use base::trace::{Histogram, SharedHistogram, TraceNumber};
 use data::dataset::{DatasetIndex, UnpackStats};
 use pixels::decode::nvjpeg::NvJpegBackend;
 use pixels::decode::{Backend, ConvertedFormat, DecodeCounts, Decoded};
 use std::ops::AddAssign;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use store::io::ReadStats;
 use store::tier::{CacheOptions, CacheStats};
 
-/// The counters of an epoch. Times are in nanoseconds.
+/// The counters of an epoch. Times are in nanoseconds. Threads count without a lock, because a forked child could not
+/// read numbers whose lock a thread of the parent held when the process forked.
 #[derive(Default)]
 pub(crate) struct EpochCounters {
     /// The counters of decompressed blocks when the epoch began. They are subtracted to get the epoch's own counts.
@@ -36,20 +35,34 @@ pub(crate) struct EpochCounters {
     /// The number of reads in flight when the reading thread last counted them.
     pub in_flight: AtomicU64,
     pub delivered: AtomicU64,
-    reads: Mutex<ReadStats>,
+    bytes: AtomicU64,
+    skipped: AtomicU64,
+    reads: AtomicU64,
+    opens: AtomicU64,
+    requests: AtomicU64,
+    retries: AtomicU64,
+    hedges: AtomicU64,
     decoded: [AtomicU64; Backend::ALL.len()],
     rows_known: AtomicU64,
     pub concealed: AtomicU64,
     pub rebuilt: AtomicU64,
-    gpu: Mutex<GpuCounters>,
+    gpu: GpuCounters,
 }
 
 #[derive(Default)]
 struct GpuCounters {
-    stats: GpuStats,
-    /// When the latest GPU work that a lane has reported ended, measured from the opening of the stage; 0 before the
+    decoded: [AtomicU64; NvJpegBackend::ALL.len()],
+    decoded_packed: AtomicU64,
+    decoded_indexed: AtomicU64,
+    decoded_again: AtomicU64,
+    uploaded: AtomicU64,
+    copy: AtomicU64,
+    decode: AtomicU64,
+    augment: AtomicU64,
+    idle: AtomicU64,
+    /// When the latest GPU work that a lane has reported ended, in nanoseconds since the stage was opened; 0 before the
     /// first report.
-    busy_until: Duration,
+    busy_until: AtomicU64,
 }
 
 /// When the GPU worked on a chunk of a sub-batch, measured from the opening of the stage, and how long each step took.
@@ -83,48 +96,49 @@ impl EpochCounters {
     }
 
     pub(crate) fn add_reads(&self, more: ReadStats) {
-        let mut reads = lock(&self.reads);
-        *reads += more;
+        self.bytes.fetch_add(more.bytes, Ordering::Relaxed);
+        self.skipped.fetch_add(more.skipped, Ordering::Relaxed);
+        self.reads.fetch_add(more.reads, Ordering::Relaxed);
+        self.opens.fetch_add(more.opens, Ordering::Relaxed);
+        self.requests.fetch_add(more.requests, Ordering::Relaxed);
+        self.retries.fetch_add(more.retries, Ordering::Relaxed);
+        self.hedges.fetch_add(more.hedges, Ordering::Relaxed);
     }
 
     pub(crate) fn count_nvjpeg(&self, backend: NvJpegBackend) {
-        let gpu = &mut lock(&self.gpu).stats;
-        let counter = match backend {
-            NvJpegBackend::Hardware => &mut gpu.decoded_hardware,
-            NvJpegBackend::CudaBatched => &mut gpu.decoded_cuda_batched,
-            NvJpegBackend::Cuda => &mut gpu.decoded_cuda,
-        };
-        *counter += 1;
+        self.gpu.decoded[backend as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn count_own(&self, form: ConvertedFormat) {
-        let gpu = &mut lock(&self.gpu).stats;
         let counter = match form {
-            ConvertedFormat::Packed => &mut gpu.decoded_cuda_packed,
-            ConvertedFormat::Indexed => &mut gpu.decoded_cuda_indexed,
+            ConvertedFormat::Packed => &self.gpu.decoded_packed,
+            ConvertedFormat::Indexed => &self.gpu.decoded_indexed,
         };
-        *counter += 1;
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn count_decoded_again(&self) {
-        lock(&self.gpu).stats.decoded_again += 1;
+        self.gpu.decoded_again.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn add_uploaded(&self, bytes: usize) {
-        lock(&self.gpu).stats.h2d_bytes += bytes as u64;
+        self.gpu.uploaded.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Adds the GPU's work on one chunk. Lanes report in nearly the order in which their work was done. The work of a
     /// late report counts as work that overlapped the work of another lane.
     pub(crate) fn add_gpu(&self, times: &GpuTimes) {
-        let GpuCounters { stats, busy_until } = &mut *lock(&self.gpu);
-        stats.copy += times.copy.as_secs_f64();
-        stats.decode += times.decode.as_secs_f64();
-        stats.augment += times.augment.as_secs_f64();
-        if !busy_until.is_zero() {
-            stats.idle += times.begin.saturating_sub(*busy_until).as_secs_f64();
+        let gpu = &self.gpu;
+        let add = |counter: &AtomicU64, time: Duration| {
+            counter.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+        };
+        add(&gpu.copy, times.copy);
+        add(&gpu.decode, times.decode);
+        add(&gpu.augment, times.augment);
+        let former = gpu.busy_until.fetch_max(times.done.as_nanos() as u64, Ordering::Relaxed);
+        if former > 0 {
+            add(&gpu.idle, times.begin.saturating_sub(Duration::from_nanos(former)));
         }
-        *busy_until = times.done.max(*busy_until);
     }
 
     pub(crate) fn snapshot(&self) -> EpochStats {
@@ -142,12 +156,32 @@ impl EpochCounters {
                 workers_waiting: seconds(&self.idle),
                 consumer_waiting: seconds(&self.consumer),
             },
-            reads: *lock(&self.reads),
+            reads: ReadStats {
+                bytes: number(&self.bytes),
+                skipped: number(&self.skipped),
+                reads: number(&self.reads),
+                opens: number(&self.opens),
+                requests: number(&self.requests),
+                retries: number(&self.retries),
+                hedges: number(&self.hedges),
+            },
             decoded: DecodeCounts::counted(|backend| number(&self.decoded[backend as usize])),
             rows_known: number(&self.rows_known),
             concealed: number(&self.concealed),
             rebuilt: number(&self.rebuilt),
-            gpu: lock(&self.gpu).stats,
+            gpu: GpuStats {
+                decoded_hardware: number(&self.gpu.decoded[NvJpegBackend::Hardware as usize]),
+                decoded_cuda_batched: number(&self.gpu.decoded[NvJpegBackend::CudaBatched as usize]),
+                decoded_cuda: number(&self.gpu.decoded[NvJpegBackend::Cuda as usize]),
+                decoded_cuda_packed: number(&self.gpu.decoded_packed),
+                decoded_cuda_indexed: number(&self.gpu.decoded_indexed),
+                decoded_again: number(&self.gpu.decoded_again),
+                h2d_bytes: number(&self.gpu.uploaded),
+                copy: seconds(&self.gpu.copy),
+                decode: seconds(&self.gpu.decode),
+                augment: seconds(&self.gpu.augment),
+                idle: seconds(&self.gpu.idle),
+            },
             latencies: self.latencies.iter().map(|(tier, times)| (*tier, times.snapshot())).collect(),
             stalls: self.stalls.snapshot(),
             cache: CacheStats::default(),

@@ -145,11 +145,17 @@ impl StatusWatch {
             let files: Vec<_> = open.iter().map(|name| self.asked[*name].stream.as_fd()).collect();
             let ready = open.iter().zip(wait_for(&files, Some(until))).filter(|(_, is_ready)| *is_ready);
             let ready: Vec<String> = ready.map(|(name, _)| (*name).clone()).collect();
-            let is_quiet = ready.is_empty();
+            let mut is_quiet = true;
             for name in ready {
-                match self.asked.get_mut(&name).map_or(AnswerProgress::Complete, PendingRequest::read) {
-                    AnswerProgress::Incomplete => {}
-                    known => drop(responses.insert(name, known)),
+                let Some(request) = self.asked.get_mut(&name) else { continue };
+                let before = request.answer.len();
+                match request.read() {
+                    // If the kernel refuses to poll, silent processes are reported as readable, too.
+                    AnswerProgress::Incomplete => is_quiet &= request.answer.len() == before,
+                    known => {
+                        is_quiet = false;
+                        responses.insert(name, known);
+                    }
                 }
             }
             let is_over = is_due && (is_quiet || Instant::now() >= deadline);

@@ -1,9 +1,8 @@
 //! Serves the samples in this node's cache to the job's other nodes, and reads samples from their caches.
 //!
 //! All nodes compute the same owner node of each sample in `tier/placement.rs`; this module only transfers bytes. A
-//! [`Server`] answers from a [`ServedCache`], which the cache implements. [`HttpTransfer`] sends the
-//! requests. The server and the client each have their own thread with an asynchronous
-//! runtime.
+//! [`Server`] answers from a [`ServedCache`], which the cache implements. [`HttpTransfer`] sends the requests. The
+//! server and the client each have their own thread with an asynchronous runtime.
 //!
 //! A read is answered exactly once, by its deadline at the latest. If a peer does not give the sample, for any
 //! [reason](Miss), the slot comes back and the caller reads the source. The receiver of bytes checks their length and

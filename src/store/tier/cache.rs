@@ -98,6 +98,7 @@ pub struct Cache {
     format_decisions: Mutex<Vec<FormatDecision>>,
     /// A bit for each sample: whether a tier has taken the sample in this epoch, even if no reader can locate it yet.
     taken: Vec<AtomicU64>,
+    /// Whether the pipeline waits for reads from the source. The stager then slows down, unless its bandwidth is set.
     pub(super) demand_waits: AtomicBool,
     /// Whether the pipeline waits for reads from this node's own tiers. The node's server then serves peers more
     /// slowly.

@@ -129,7 +129,8 @@ pub fn samples(planes: &Planes) -> Vec<u8> {
 pub fn fuzz_runs(name: &[u8]) -> impl Iterator<Item = (u64, RandomStream)> {
     let (first, start) = (fuzz_seed(), Instant::now());
     println!("seeds from FORELOAD_FUZZ_SEED={first} on");
-    let seeds = (first..).zip(0..).take_while(move |(_, runs)| start.elapsed() < fuzz_time() || *runs < 500);
+    let seeds =
+        (first..).zip(0u64..).take_while(move |(_, runs)| start.elapsed() < fuzz_time() || *runs < 500);
     seeds.map(move |(seed, _)| (seed, RandomKey::new(name, seed, 0, Use::Augment).stream(0)))
 }
 

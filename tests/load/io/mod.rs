@@ -48,20 +48,17 @@ fn variants() -> Vec<Variant> {
             println!("skipped: {mode:?} ring: {why}");
             continue;
         }
-        for (without_registration, direct, short_reads) in [
-            (false, false, None),
-            (false, true, None),
+        for (register, direct, short_reads) in [
+            (true, false, None),
             (true, true, None),
-            (false, false, Some(5)),
-            (true, true, Some(6)),
+            (false, true, None),
+            (true, false, Some(5)),
+            (false, true, Some(6)),
         ] {
-            let registered = !without_registration;
-            let name = format!(
-                "{mode:?} ring, registered {registered}, direct {direct}, short reads {short_reads:?}"
-            );
-            let mode = Some(mode);
+            let name =
+                format!("{mode:?} ring, registered {register}, direct {direct}, short reads {short_reads:?}");
             let options =
-                UringOptions { mode, without_registration, direct, short_reads, ..UringOptions::default() };
+                UringOptions { mode: Some(mode), register, direct, short_reads, ..UringOptions::default() };
             variants.push(Variant {
                 name,
                 make: Box::new(move |world, slots, depth| {

@@ -312,12 +312,8 @@ impl BatchReader<'_, '_> {
                 (CollectedCells::Bytes(cells), CollectedCells::Bytes(values)) => {
                     let value = place.map_or(Some(&None), |place| values.get(place));
                     if let Some(value) = value {
-                        cells.push(
-                            value
-                                .as_ref()
-                                .map(|value| value.duplicate(&mut self.shard.limits))
-                                .transpose()?,
-                        );
+                        let limits = &mut self.shard.limits;
+                        cells.push(value.as_ref().map(|value| value.duplicate(limits)).transpose()?);
                     }
                     value.is_some()
                 }

@@ -32,10 +32,10 @@ pub fn table(source: &dyn ReadAt, kept: &[String]) -> Result<ShardTable, Malform
     let mut columns = Vec::new();
     for column in &messages.schema.columns {
         let cells = columns::read(column, &messages.batches, &mut shard);
-        let place = (&column.path[..], column.in_bytes_and_path);
-        columns.extend(gather::column(place, kind(column), cells, &features, &mut shard)?);
+        let (path, kind) = (&column.path, kind(column));
+        columns.extend(gather::column(path, column.in_bytes_and_path, kind, cells, &features, &mut shard)?);
     }
-    Ok(ShardTable { samples, columns: gather::by_different_names(columns), blocks: shard.blocks.rows })
+    Ok(ShardTable { samples, columns: gather::by_different_names(columns), blocks: shard.blocks.into_rows() })
 }
 
 fn kind(column: &ArrowColumn) -> FieldKind {

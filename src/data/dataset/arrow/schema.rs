@@ -234,10 +234,12 @@ fn layout(field: FlatTable<'_>, version: i16) -> Option<FieldBuffers> {
     let refused = |what: &str| FieldBuffers::Leaf(Err(format!("it holds {what}, which cannot be read")));
     let other = |what, buffers| FieldBuffers::Other { what, buffers };
     let bytes = |is_large, is_text| FieldBuffers::Leaf(Ok(ArrowContent::Bytes { is_large, is_text }));
+    // Each type has a table, also if it says nothing more of the type.
+    let kind = field.table(3)?;
     Some(match field.u8(2)? {
         1 => other("no values at all", 0),
-        2 => FieldBuffers::Leaf(integer(field.table(3)?)?),
-        3 => match field.table(3)?.i16(0)? {
+        2 => FieldBuffers::Leaf(integer(kind)?),
+        3 => match kind.i16(0)? {
             precision @ 0..=2 => FieldBuffers::Leaf(Ok(ArrowContent::Float { width: 2 << precision })),
             _ => return None,
         },
@@ -252,11 +254,11 @@ fn layout(field: FlatTable<'_>, version: i16) -> Option<FieldBuffers> {
         12 => other("lists", 2),
         13 => FieldBuffers::Struct,
         14 => {
-            let dense = usize::from(field.table(3)?.i16(0)? == 1);
+            let dense = usize::from(kind.i16(0)? == 1);
             // Unions had a validity bitmap up to Arrow version 4, which is stored as 3.
             other("unions", 1 + dense + usize::from(version < 4))
         }
-        15 => match u32::try_from(field.table(3)?.i32(0)?).ok()? {
+        15 => match u32::try_from(kind.i32(0)?).ok()? {
             0 => refused("values of 0 bytes"),
             length => FieldBuffers::Leaf(Ok(ArrowContent::FixedBytes(length))),
         },

@@ -202,9 +202,10 @@ impl PackedFooter {
     pub fn read<S: ReadAt + ?Sized>(source: &S) -> Result<(Self, ShardIdentity), Malformed> {
         let size = source.size();
         let fill = |buffer: &mut [u8], offset: u64| -> Result<(), Malformed> {
-            let message = "the shard was truncated while it was read";
-            let whole = source.fill_at(buffer, offset)? == buffer.len();
-            whole.then_some(()).ok_or_else(|| Malformed { offset, message: message.to_owned() })
+            if source.fill_at(buffer, offset)? == buffer.len() {
+                return Ok(());
+            }
+            Err(Malformed { offset, message: "the shard was truncated while it was read".to_owned() })
         };
         let fail = |offset: u64, message: &str| Malformed { offset, message: message.to_owned() };
         let mut start = [0; FIRST_MEMBER as usize];

@@ -41,10 +41,10 @@ pub fn table(source: &dyn ReadAt, kept: &[String]) -> Result<ShardTable, Malform
             Err(why) => Err(ColumnFault::Refused(why.clone())),
             Ok(content) => columns::read(leaf, *content, &chunks, &mut shard),
         };
-        let place = (&leaf.path[..], leaf.in_bytes_and_path);
-        columns.extend(gather::column(place, kind(leaf), cells, &features, &mut shard)?);
+        let (path, kind) = (&leaf.path, kind(leaf));
+        columns.extend(gather::column(path, leaf.in_bytes_and_path, kind, cells, &features, &mut shard)?);
     }
-    Ok(ShardTable { samples, columns: gather::by_different_names(columns), blocks: shard.blocks.rows })
+    Ok(ShardTable { samples, columns: gather::by_different_names(columns), blocks: shard.blocks.into_rows() })
 }
 
 /// Checks that each row group has a chunk of each column, with a cell per row.

@@ -194,12 +194,12 @@ impl HttpRoot {
         Error::io(what, self.path(name), gave_up.into())
     }
 
-    /// Returns the stamp of a directory, which is a digest of its index page. Other changes of the page also change the
-    /// stamp.
     fn gone(&self, what: &str, name: &[u8]) -> Error {
         Error::io(what, self.path(name), std::io::ErrorKind::NotFound.into())
     }
 
+    /// Returns the stamp of a directory, which is a digest of its index page. Other changes of the page also change the
+    /// stamp.
     fn stamp_of_directory(&self, name: &[u8], url: &HttpUrl) -> Result<EntryState> {
         match self.page(url) {
             Ok(page) => Ok(EntryState::Stamped(Stamp::of_text(&page.bytes))),

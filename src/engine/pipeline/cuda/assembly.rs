@@ -2,6 +2,7 @@
 //! thread that works on one batch on the GPU) takes them.
 
 use super::image::LaneImage;
+use super::per_image::PerImage;
 use crate::batch::{BatchCloser, Ticket};
 use crate::config::LANES;
 use crate::pipeline::{mixing::FilledPlaces, run::EpochRun};
@@ -24,7 +25,7 @@ pub(crate) struct GpuPlace {
 pub(crate) struct PreparedSample {
     pub place: BatchEntry,
     pub ticket: Ticket,
-    pub pixels: Result<Vec<PreparedImage>>,
+    pub pixels: Result<PerImage<PreparedImage>>,
 }
 
 pub(crate) enum PreparedImage {

@@ -19,6 +19,7 @@ const MIN_KIND_WEIGHT: f64 = 1.0 / 256.0;
 /// The CPU's share of the images while its rate is unknown. It must not be 0: the rate is measured with these images.
 const UNMEASURED_CPU_SHARE: f64 = 0.02;
 
+// The state is valid after every statement, so a panic elsewhere cannot break it.
 pub(crate) struct LoadBalancer(Mutex<BalanceState>);
 
 struct BalanceState {

@@ -83,7 +83,7 @@ impl WriteCheck {
         }
         let first = self.counted.len();
         for image in 0..placed[0].work.images.len() {
-            let of = |placed: &PlacedSample| Counted::of(&placed.work.images[image], &placed.at[image]);
+            let of = |placed: &PlacedSample| Counted::of(placed.work.images.get(image), placed.at.get(image));
             self.counted.extend(placed.iter().map(of));
         }
         match self.counted.len() <= self.images {

@@ -1,5 +1,6 @@
 //! A sample while a lane works on it, and the state of each of its images.
 
+use super::per_image::PerImage;
 use super::refused::ImageId;
 use crate::pipeline::mixing::FilledPlace;
 use base::error::{Error, Result};
@@ -20,14 +21,10 @@ pub(super) fn planes_bytes(layout: &PlanesLayout) -> u64 {
 /// One sample of a sub-batch. If one of its images is decoded again, all are. If one fails, the sample fails.
 pub(crate) struct LaneSample {
     pub place: FilledPlace,
-    pub images: Vec<LaneImage>,
+    pub images: PerImage<LaneImage>,
 }
 
 impl LaneSample {
-    pub(super) fn set_all(&mut self, image: impl Fn() -> LaneImage) {
-        self.images.iter_mut().for_each(|place| *place = image());
-    }
-
     pub(super) fn id(&self, image: usize) -> ImageId {
         ImageId { sample: self.place.draw.sample, image: image as u32 }
     }

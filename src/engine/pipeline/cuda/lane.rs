@@ -8,6 +8,7 @@ use super::assembly::{PreparedSample, SubBatch};
 use super::check::WriteCheck;
 use super::image::{LaneImage, LaneSample};
 use super::own::OwnDecoder;
+use super::per_image::PerImage;
 use super::placed::{PlacedSample, requests};
 use super::shared_gpu::BorrowedDecoder;
 use super::table::{ImageView, LaneTable};
@@ -242,7 +243,7 @@ impl<'a> GpuLane<'a> {
             // Release images as soon as possible. Queued work keeps the memory that it reads. But a file that may be
             // decoded again must stay, with all images of its sample.
             if !work.is_for_gpu() {
-                work.set_all(|| LaneImage::Done);
+                work.images.set_all(|| LaneImage::Done);
             }
             match first {
                 Some(first) => decoded.push(QueuedSample { work, first: first + number, step }),
@@ -265,12 +266,13 @@ impl<'a> GpuLane<'a> {
         let most = self.context.config.batch_size as usize;
         while let Some(mut work) = todo.pop_front() {
             self.intake.decode_on_cpu(run, &mut work);
-            if let LaneImage::Done = work.images[0] {
+            if let LaneImage::Done = work.images.get(0) {
                 finished.push(work);
                 continue;
             }
-            let layouts = work.images.iter().map(|image| image.layout(&self.stage.gpu.abilities));
-            let layouts = layouts.collect::<Result<Vec<_>>>()?;
+            let layouts = PerImage::try_new(work.images.len(), |image| {
+                work.images.get(image).layout(&self.stage.gpu.abilities)
+            })?;
             let bytes_of = |(image, layout): (&LaneImage, &Option<_>)| {
                 layout.as_ref().map_or(0, |layout| image.arena_bytes(layout))
             };
@@ -300,13 +302,13 @@ impl<'a> GpuLane<'a> {
                     )));
                 }
             }
-            let mut end = used;
-            let at = work.images.iter().zip(&layouts).map(|(image, layout)| {
+            let (mut end, mut number) = (used, 0);
+            let at = layouts.map(|layout| {
                 let start = end;
-                end += bytes_of((image, layout));
+                end += bytes_of((work.images.get(number), layout));
+                number += 1;
                 layout.map(|layout| (start, layout))
             });
-            let at = at.collect();
             placed.push(PlacedSample { work, at });
             used = end;
         }
@@ -354,7 +356,7 @@ impl<'a> GpuLane<'a> {
             let (indices, requests) = requests(backend, arena, placed);
             for &(index, image) in &indices {
                 // Keep the file even if the call fails, because the device may have begun to read it.
-                if let LaneImage::Encoded { bytes, .. } = &placed[index].work.images[image] {
+                if let LaneImage::Encoded { bytes, .. } = placed[index].work.images.get(image) {
                     self.flight.keep(bytes.clone());
                     run.counters.add_uploaded(bytes.len());
                 }

@@ -40,6 +40,7 @@ mod image;
 mod lane;
 pub(super) mod maker;
 mod own;
+mod per_image;
 mod placed;
 mod prepare;
 mod rate;

@@ -1,6 +1,7 @@
 //! A sample whose images have memory in a lane's arena, and the requests to decode into that memory.
 
 use super::image::{LaneImage, LaneSample};
+use super::per_image::PerImage;
 use pixels::decode::nvjpeg::{NvJpegBackend, PlaneTarget, Request};
 use pixels::decode::{PlaneLayout, PlanesLayout};
 
@@ -8,7 +9,7 @@ pub(crate) struct PlacedSample {
     pub work: LaneSample,
     /// The offset in the arena and the layout of each image's planes; `None` for a blank image. After the planes comes
     /// the input of Foreload's own kernels, if one of them decodes the image.
-    pub at: Vec<Option<(u64, PlanesLayout)>>,
+    pub at: PerImage<Option<(u64, PlanesLayout)>>,
 }
 
 impl PlacedSample {

@@ -7,6 +7,7 @@ use super::GpuStage;
 use super::assembly::{GpuPlace, PreparedImage, PreparedSample};
 use super::balance::KernelCall;
 use super::image::LaneImage;
+use super::per_image::PerImage;
 use super::refused::ImageId;
 use crate::batch::Ticket;
 use crate::config::CpuDecode;
@@ -99,13 +100,13 @@ impl Preparer {
         record: Filled,
         ticket: &mut Ticket,
         of: &mut Drawn<'_>,
-    ) -> Result<Vec<PreparedImage>> {
+    ) -> Result<PerImage<PreparedImage>> {
         let (context, draw) = (&*of.run.context, of.draw);
         if context.config.fields.is_image_alone() && !context.index.is_stream() {
             let parts = record.in_parts().1;
             let read = ReadImage { bytes: self.stage.slots.pin(AllBytes(record))?, parts };
             self.geometries.clear();
-            return self.prepare_image(0, read, of).map(|image| vec![image]);
+            return self.prepare_image(0, read, of).map(PerImage::one);
         }
         let replace = |record: Filled, bytes: Vec<u8>| record.replaced(&bytes);
         let locate = |record: &Filled| {
@@ -117,14 +118,14 @@ impl Preparer {
         // An image that was read separately may be larger than the record.
         let has_room = |bytes: &Vec<u8>| bytes.len() <= record.room();
         let only = found.len() == 1
-            && !matches!(&found[0], Some(ImageBytes::ReadSeparately(bytes)) if !has_room(bytes));
-        let record = match &found[0] {
+            && !matches!(found.get(0), Some(ImageBytes::ReadSeparately(bytes)) if !has_room(bytes));
+        let record = match found.get(0) {
             Some(ImageBytes::ReadSeparately(bytes)) if only => record.replaced(bytes),
             Some(ImageBytes::InRecord(range)) if only => record.narrowed(range.clone()),
             _ => record,
         };
         let record = self.stage.slots.pin(record)?;
-        let images = found.into_iter().enumerate().map(|(image, found)| {
+        found.try_map(|image, found| {
             let bytes = match found {
                 None => return Ok(PreparedImage::Ready(LaneImage::Blank)),
                 Some(_) if only => record.clone(),
@@ -139,8 +140,7 @@ impl Preparer {
             };
             let made = self.prepare_image(image, ReadImage { bytes, parts: None }, of);
             made.map_err(|error| context.of_image(image, error))
-        });
-        images.collect()
+        })
     }
 
     /// Fills all fields of a sample except images, and returns where the bytes of each image are; `None` for an image
@@ -150,11 +150,11 @@ impl Preparer {
         of: &Drawn<'_>,
         record: &[u8],
         ticket: &mut Ticket,
-    ) -> Result<Vec<Option<ImageBytes>>> {
+    ) -> Result<PerImage<Option<ImageBytes>>> {
         let (run, context, sample) = (of.run, &*of.run.context, of.draw.sample);
         let images = context.config.images.list();
         self.geometries.clear();
-        let found = (0..images.len()).map(|image| {
+        let found = PerImage::try_new(images.len(), |image| {
             let field = &context.config.fields.list[images[image].field];
             let Some(bytes) = field_bytes(run, field, sample, record)? else {
                 self.geometries.push(None);
@@ -172,8 +172,7 @@ impl Preparer {
                     ));
                 }
             }))
-        });
-        let found = found.collect::<Result<Vec<_>>>()?;
+        })?;
         fill_fields(run, sample, record, &self.geometries, &mut self.originals, ticket)?;
         Ok(found)
     }

@@ -23,6 +23,7 @@ pub(crate) struct SharedGpu {
     pub abilities: Abilities,
     pub kernels: Kernels,
     nvjpeg: Option<Library>,
+    // Valid after every statement, so a panic elsewhere cannot break it.
     decoders: Mutex<DecoderPool>,
     /// Signalled when a decoder was given back or dropped.
     returned: Condvar,

@@ -28,7 +28,7 @@ pub(super) struct ImageView {
 
 impl ImageView {
     fn drawn<'a>(&self, sample: &'a PlacedSample) -> Option<&'a DrawnView> {
-        sample.work.images[self.image].drawn().map(|drawn| &drawn.views()[self.number])
+        sample.work.images.get(self.image).drawn().map(|drawn| &drawn.views()[self.number])
     }
 }
 
@@ -62,7 +62,7 @@ impl LaneTable {
         let (entries, programs) = slot.bytes_mut()[..bytes].split_at_mut(entries_bytes);
         let of_views = views.iter().flat_map(|view| placed.iter().map(move |sample| (view, sample)));
         for (entry, (view, sample)) in entries.chunks_exact_mut(ImageParams::BYTES).zip(of_views) {
-            let params = match (&sample.at[view.image], view.drawn(sample)) {
+            let params = match (sample.at.get(view.image), view.drawn(sample)) {
                 (Some((offset, layout)), Some(drawn)) => {
                     ImageParams::new(layout, arena + offset, &drawn.view, view.launcher.pass_output())
                 }

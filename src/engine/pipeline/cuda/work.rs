@@ -5,6 +5,7 @@ use super::GpuStage;
 use super::assembly::{PreparedImage, PreparedSample};
 use super::check::Finding;
 use super::image::{LaneImage, LaneSample};
+use super::per_image::PerImage;
 use super::prepare::{copy, undecodable};
 use super::refused::ImageId;
 use super::staging::LaneStaging;
@@ -46,10 +47,10 @@ impl<'a> LaneReceiver<'a> {
         let PreparedSample { place, ticket, pixels } = item;
         let BatchEntry { position, draw, valid } = place;
         let place = FilledPlace { ticket, position, draw, valid };
-        let mut work = LaneSample { place, images: vec![LaneImage::Done] };
+        let mut work = LaneSample { place, images: PerImage::one(LaneImage::Done) };
         let sample = draw.sample;
         let received = pixels.and_then(|pixels| {
-            let images = pixels.into_iter().enumerate().map(|(image, pixels)| match pixels {
+            pixels.try_map(|image, pixels| match pixels {
                 PreparedImage::Ready(image) => Ok(image),
                 PreparedImage::Encoded { bytes, header, drawn } => {
                     let id = ImageId { sample, image: image as u32 };
@@ -64,15 +65,14 @@ impl<'a> LaneReceiver<'a> {
                         None => Err(self.context.of_image(image, undecodable(self.stage, &bytes, id))),
                     }
                 }
-            });
-            images.collect::<Result<Vec<_>>>()
+            })
         });
         match received {
             Ok(images) => work.images = images,
             Err(error) => {
                 // `fail_sample` sets every image of the sample, so the sample must keep its number of images.
                 let count = self.context.config.images.list().len();
-                work.images = (0..count).map(|_| LaneImage::Done).collect();
+                work.images = PerImage::new(count, |_| LaneImage::Done);
                 self.fail_sample(&mut work, error);
             }
         }
@@ -114,7 +114,7 @@ impl<'a> LaneReceiver<'a> {
     pub(crate) fn decode_on_cpu(&mut self, run: &EpochRun, work: &mut LaneSample) {
         for image in 0..work.images.len() {
             let draw = work.place.draw;
-            let decoded = match &work.images[image] {
+            let decoded = match work.images.get(image) {
                 LaneImage::ForCpu { bytes, drawn, is_reported_damaged } => {
                     let views = ViewsFrom::Header(drawn.clone());
                     let decoded = self.decode(run, SampleImage { image, draw, bytes, parts: None, views });
@@ -130,11 +130,11 @@ impl<'a> LaneReceiver<'a> {
                 _ => continue,
             };
             match decoded {
-                Ok(drawn) => work.images[image] = self.decoded(drawn),
+                Ok(drawn) => *work.images.get_mut(image) = self.decoded(drawn),
                 Err(error) => self.fail_sample(work, error),
             }
         }
-        if let LaneImage::Replaced = work.images[0] {
+        if let LaneImage::Replaced = work.images.get(0) {
             match self.substitute(run, work.place.position, &mut work.place.ticket) {
                 Ok((sample, images)) => {
                     work.place.draw = Draw::first(sample);
@@ -142,7 +142,7 @@ impl<'a> LaneReceiver<'a> {
                 }
                 Err(error) => {
                     work.place.ticket.fail(work.place.draw.sample, error, true);
-                    work.set_all(|| LaneImage::Done);
+                    work.images.set_all(|| LaneImage::Done);
                 }
             }
         }
@@ -199,7 +199,7 @@ impl<'a> LaneReceiver<'a> {
     /// Passes an image to its next decoder, after its current decoder failed with `error`.
     pub(crate) fn demote(&self, work: &mut LaneSample, number: usize, error: Error) {
         let id = work.id(number);
-        let image = &mut work.images[number];
+        let image = work.images.get_mut(number);
         let LaneImage::Encoded { header, backend, tried_again, .. } = image else { return };
         *tried_again = false;
         match &error {
@@ -248,9 +248,9 @@ impl<'a> LaneReceiver<'a> {
     /// inconclusive, or there is no other decoder, the same decoder gets the image once more.
     fn accept_image(&self, run: &EpochRun, work: &mut LaneSample, number: usize, finding: Finding) -> bool {
         let id = work.id(number);
-        let LaneImage::Encoded { header, backend, tried_again, .. } = &mut work.images[number] else {
+        let LaneImage::Encoded { header, backend, tried_again, .. } = work.images.get_mut(number) else {
             // Foreload's own kernels decode the image, or another image has already made the sample fail.
-            let is_own = matches!(work.images[number], LaneImage::Own { .. });
+            let is_own = matches!(work.images.get_mut(number), LaneImage::Own { .. });
             return finding != Finding::Damaged || is_own && self.leave_damaged(run, work, number);
         };
         let backend = *backend;
@@ -280,7 +280,7 @@ impl<'a> LaneReceiver<'a> {
     fn leave_damaged(&self, run: &EpochRun, work: &mut LaneSample, number: usize) -> bool {
         run.counters.count_decoded_again();
         match self.stage.cpu_may_decode {
-            true => work.images[number].mark_damaged(),
+            true => work.images.get_mut(number).mark_damaged(),
             false => {
                 let error = DecodeError::Corrupt(DAMAGED_ROWS.into()).into();
                 self.fail_sample(work, self.context.of_image(number, error));
@@ -310,12 +310,12 @@ impl<'a> LaneReceiver<'a> {
 
     fn fail_sample(&self, work: &mut LaneSample, error: Error) {
         match note_failure(self.context, work.place.draw.sample, error, &mut work.place.ticket) {
-            OnError::Raise => work.set_all(|| LaneImage::Done),
+            OnError::Raise => work.images.set_all(|| LaneImage::Done),
             OnError::Zero => {
                 work.place.valid = false;
-                work.set_all(|| LaneImage::Blank);
+                work.images.set_all(|| LaneImage::Blank);
             }
-            OnError::Skip => work.set_all(|| LaneImage::Replaced),
+            OnError::Skip => work.images.set_all(|| LaneImage::Replaced),
         }
     }
 
@@ -324,12 +324,12 @@ impl<'a> LaneReceiver<'a> {
         run: &EpochRun,
         position: u64,
         ticket: &mut Ticket,
-    ) -> Result<(u64, Vec<LaneImage>)> {
+    ) -> Result<(u64, PerImage<LaneImage>)> {
         let context = self.context;
         let images = context.config.images.list();
         let mut make = |sample, record: &Vec<u8>| {
             let mut geometries = Vec::with_capacity(images.len());
-            let made = (0..images.len()).map(|image| {
+            let made = PerImage::try_new(images.len(), |image| {
                 let field = &context.config.fields.list[images[image].field];
                 let Some(bytes) = field_bytes(run, field, sample, record)? else {
                     geometries.push(None);
@@ -344,8 +344,7 @@ impl<'a> LaneReceiver<'a> {
                     .map_err(|error| context.of_image(image, error))?;
                 geometries.push(Some(ImageGeometry { size, drawn: Some(drawn.clone()) }));
                 Ok(self.decoded(drawn))
-            });
-            let made = made.collect::<Result<Vec<_>>>()?;
+            })?;
             fill_fields(run, sample, record, &geometries, &mut self.originals, ticket)?;
             Ok(made)
         };

@@ -1,11 +1,10 @@
-//! The parameters of the kernels: `cuda/params.cuh` in Rust, field by field. An enum is passed as its discriminant, so
-//! the variants of both enums must have the same order.
+//! The parameters of the kernels: `cuda/params.cuh` in Rust, field by field.
 
 use super::super::kernels::{filling, scaling};
 use super::super::view::ViewAxis;
 use super::super::weights;
-use super::super::{Output, View};
-use crate::decode::{PlaneLayout, PlanesLayout, Region, Upsampling};
+use super::super::{DType, Filter, MemoryFormat, Output, Padding, View};
+use crate::decode::{ColorModel, PlaneLayout, PlanesLayout, Region, Upsampling};
 use std::mem::offset_of;
 
 /// The samples of one component in device memory. Arrays of two have a value for x and a value for y.
@@ -164,8 +163,19 @@ impl AxisParams {
             offset: axis.offset,
             shown_first: shown.start,
             shown_end: shown.end,
-            filter: line.filter as u32,
-            padding: line.padding as u32,
+            filter: match line.filter {
+                Filter::Nearest => 0,
+                Filter::NearestExact => 1,
+                Filter::Bilinear => 2,
+                Filter::Bicubic => 3,
+                Filter::Lanczos => 4,
+            },
+            padding: match line.padding {
+                Padding::Constant => 0,
+                Padding::Edge => 1,
+                Padding::Reflect => 2,
+                Padding::Symmetric => 3,
+            },
         }
     }
 }
@@ -184,7 +194,11 @@ impl ImageParams {
     pub fn new(layout: &PlanesLayout, base: u64, view: &View, output: &Output) -> Self {
         let mut params = Self {
             axes: [AxisParams::new(&view.columns(output)), AxisParams::new(&view.rows(output))],
-            color: layout.color as u32,
+            color: match layout.color {
+                ColorModel::Gray => 0,
+                ColorModel::YCbCr => 1,
+                ColorModel::Rgb => 2,
+            },
             flip: u32::from(view.flip) | u32::from(view.vertical_flip) << 1,
             ..Self::default()
         };
@@ -223,8 +237,16 @@ impl OutputParams {
             image_bytes: output.bytes() as u64,
             width: output.width,
             height: output.height,
-            dtype: output.dtype as u32,
-            format: output.format as u32,
+            dtype: match output.dtype {
+                DType::F32 => 0,
+                DType::F16 => 1,
+                DType::Bf16 => 2,
+                DType::U8 => 3,
+            },
+            format: match output.format {
+                MemoryFormat::Nchw => 0,
+                MemoryFormat::Nhwc => 1,
+            },
             gain,
             offset,
             fill: filling(output),

@@ -11,7 +11,7 @@
 //! the whole image.
 
 use super::super::ops::{
-    Erasure, ErasureValues, LevelTables, OpCode, PixelOp, Rectangle, RowShift, Warp, mix_shares,
+    Erasure, ErasureValues, LevelTables, OpCode, PixelOp, Rectangle, RowShift, Sampler, Warp, mix_shares,
 };
 use super::super::{DrawnView, RecipeView};
 use super::views::ProgramsAt;
@@ -234,7 +234,11 @@ impl ProgramWriter<'_> {
             let words = [along.to_bits(), per_row.to_bits(), down as u32].into_iter().chain(fill);
             return self.instruction(OpCode::Shift, levels, words);
         }
-        let sampler = *sampler as u32;
+        let sampler = match sampler {
+            Sampler::Nearest => 0,
+            Sampler::Bilinear => 1,
+            Sampler::Bicubic => 2,
+        };
         let matrix = matrix.as_flattened().iter().map(|number| number.to_bits());
         self.instruction(OpCode::Warp, levels, matrix.chain([sampler]).chain(fill))
     }

@@ -28,30 +28,52 @@ impl<E: ElementType> ElementType for Streamed<E> {
     }
 }
 
-macro_rules! float_types {
-    ($($name:ident($size:literal): $put:ident, $stream:ident;)+) => {$(
-        pub(super) struct $name;
+pub(super) struct F32;
 
-        impl ElementType for $name {
-            const SIZE: usize = $size;
+impl ElementType for F32 {
+    const SIZE: usize = 4;
 
-            #[inline(always)]
-            fn put<S: Simd>(s: S, to: &mut [u8], v: S::F) {
-                s.$put(to, v);
-            }
+    #[inline(always)]
+    fn put<S: Simd>(s: S, to: &mut [u8], v: S::F) {
+        s.store_f32(to, v);
+    }
 
-            #[inline(always)]
-            fn stream<S: Simd>(s: S, to: &mut [u8], v: S::F) {
-                s.$stream(to, v);
-            }
-        }
-    )+};
+    #[inline(always)]
+    fn stream<S: Simd>(s: S, to: &mut [u8], v: S::F) {
+        s.stream_f32(to, v);
+    }
 }
 
-float_types! {
-    F32(4): store_f32, stream_f32;
-    F16(2): store_f16, stream_f16;
-    Bf16(2): store_bf16, stream_bf16;
+pub(super) struct F16;
+
+impl ElementType for F16 {
+    const SIZE: usize = 2;
+
+    #[inline(always)]
+    fn put<S: Simd>(s: S, to: &mut [u8], v: S::F) {
+        s.store_f16(to, v);
+    }
+
+    #[inline(always)]
+    fn stream<S: Simd>(s: S, to: &mut [u8], v: S::F) {
+        s.stream_f16(to, v);
+    }
+}
+
+pub(super) struct Bf16;
+
+impl ElementType for Bf16 {
+    const SIZE: usize = 2;
+
+    #[inline(always)]
+    fn put<S: Simd>(s: S, to: &mut [u8], v: S::F) {
+        s.store_bf16(to, v);
+    }
+
+    #[inline(always)]
+    fn stream<S: Simd>(s: S, to: &mut [u8], v: S::F) {
+        s.stream_bf16(to, v);
+    }
 }
 
 /// [`DType::U8`](crate::augment::DType::U8): floats are rounded to the nearest grey level.

@@ -28,6 +28,10 @@ pub(super) const VECTOR: usize = 16;
 
 /// Defines a function that runs a kernel, which is compiled once for each SIMD level. The function's first argument
 /// selects the level. The kernel's first argument is a value of the level's type of vectors ([`simd::Simd`]).
+///
+/// For example, `fn convert(from: [&[u8]; 3], to: [&mut [u8]; 3]) = pixels::convert;` becomes
+/// `fn convert(level: Level, from: [&[u8]; 3], to: [&mut [u8]; 3])`. At `Level::Avx2` this function calls its inner
+/// function `avx2`, which is compiled for AVX2 and calls `pixels::convert(avx2::Avx2, from, to)`.
 macro_rules! compiled_for_each_level {
     ($(
         $(#[$attribute:meta])*

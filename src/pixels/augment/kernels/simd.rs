@@ -110,7 +110,9 @@ pub(super) trait Simd: Copy {
     );
 }
 
-/// Defines methods of [`Simd`] that consist of one expression each.
+/// Defines methods of [`Simd`] that consist of one expression each. For example, the line
+/// `fn add(self, a: Self::I, b: Self::I) -> Self::I = op!(_mm256_add_epi32(a, b));` becomes
+/// `#[inline(always)] fn add(self, a: Self::I, b: Self::I) -> Self::I { op!(_mm256_add_epi32(a, b)) }`.
 macro_rules! inlined {
     ($(
         fn $name:ident $(<const $by:ident: i32>)? ($this:ident $(, $argument:ident: $type:ty)*) $(-> $result:ty)? =

@@ -37,7 +37,7 @@ pub(super) use pass::PixelPass;
 pub use replay::replay;
 pub(super) use shift::RowShift;
 pub(super) use table::LevelTables;
-pub(super) use warp::Warp;
+pub(super) use warp::{Sampler, Warp};
 
 use super::Filter;
 use super::cuda::{LevelSetRef, ProgramWriter};

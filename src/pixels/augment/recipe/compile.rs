@@ -21,7 +21,7 @@ pub(super) fn list(
         pixels.add(number, transform).map_err(refused)?;
         geometry.add(transform).map_err(refused)?;
     }
-    let geometry = geometry.geometry;
+    let geometry = geometry.finish();
     let size = geometry.size;
     for (number, transform) in transforms.iter().enumerate() {
         let place = PixelPlace { is_float: pixels.is_float(number), size };

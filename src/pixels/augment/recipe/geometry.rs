@@ -29,7 +29,7 @@ pub(super) struct Geometry {
 /// the builder's methods.
 #[derive(Debug, Default)]
 pub(super) struct GeometryBuilder {
-    pub(super) geometry: Geometry,
+    geometry: Geometry,
     current_transform: &'static str,
     grid: Grid,
     /// The name of the transform that gave the grid its state.
@@ -68,6 +68,11 @@ impl GeometryBuilder {
                 Err(format!("makes images of {width}×{height} pixels, but sides must be at most {MAX_SIDE}"))
             }
         }
+    }
+
+    /// Returns the size of the image so far, if all images have the same size.
+    pub(super) fn size(&self) -> Option<ImageSize> {
+        self.geometry.size
     }
 
     /// Resamples the grid to `size`. If `size` is `None`, each image gets its own size.
@@ -140,6 +145,10 @@ impl GeometryBuilder {
 
     pub(super) fn mirror(&mut self) {
         self.mirrored_by = Some(self.current_transform);
+    }
+
+    pub(super) fn finish(self) -> Geometry {
+        self.geometry
     }
 }
 

@@ -28,14 +28,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How a [`UringReader`] reads.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct UringOptions {
     /// Whether to read with O_DIRECT, if the file system allows it.
     pub direct: bool,
     /// Whether a file system that refuses O_DIRECT is an error.
     pub direct_is_required: bool,
-    /// Whether not to register the slots' memory with the kernel, even if the limit of locked memory allows it.
-    pub without_registration: bool,
+    /// Whether to register the slots' memory with the kernel, if the limit of locked memory allows it.
+    pub register: bool,
     /// The ring setup to use; `None` for the best setup that the kernel grants.
     pub mode: Option<RingMode>,
     /// Maximum gap between wanted parts of a sample, in bytes, that is read together with the parts in one request.
@@ -44,6 +44,20 @@ pub struct UringOptions {
     pub short_reads: Option<u64>,
     /// Why these options were chosen, for [`Reader::describe`].
     pub why: String,
+}
+
+impl Default for UringOptions {
+    fn default() -> Self {
+        Self {
+            direct: false,
+            direct_is_required: false,
+            register: true,
+            mode: None,
+            longest_gap: 0,
+            short_reads: None,
+            why: String::new(),
+        }
+    }
 }
 
 /// A reader that uses io_uring. Any thread may make the reader. The first thread that submits a request drives it from
@@ -358,7 +372,7 @@ pub(super) fn granted(slots: &SlotPool) -> std::io::Result<(RingMode, Option<Str
 
 fn make_ring(slots: &SlotPool, depth: usize, options: &UringOptions) -> std::io::Result<Ring> {
     // A read of a file that is one sample needs three requests. The waker and a cancellation need one request each.
-    Ring::new(3 * depth as u32 + 2, depth as u32, options.mode, slots, !options.without_registration)
+    Ring::new(3 * depth as u32 + 2, depth as u32, options.mode, slots, options.register)
 }
 
 impl Reader for UringReader {

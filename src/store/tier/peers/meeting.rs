@@ -171,8 +171,9 @@ impl PeerNetwork {
         let memory = memory - memory / 32;
         let mut settings = job.settings.clone();
         settings.push(("tls of peers".into(), options.tls.to_string()));
-        let (choice, no_forms) =
-            (cache.tiers.last().map_or(FormChoice::AsIs, TierOptions::form), cache.no_forms);
+        // The storage format that the user wants for copies in the slowest tier.
+        let choice = cache.tiers.last().map_or(FormChoice::AsIs, TierOptions::form);
+        let no_forms = cache.no_forms;
         settings.push(("form of copies".into(), choice.name().to_owned()));
         let own = CacheMessage {
             settings,

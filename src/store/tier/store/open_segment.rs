@@ -28,6 +28,7 @@ pub(super) struct Reservation {
     directory: Arc<CacheDirectory>,
     pub number: u64,
     pub pages: u64,
+    /// Whether the pages were released already, because the published file counts in their place.
     pub released: bool,
     /// A second descriptor of the lock file, with a higher number than the segment's descriptor. It keeps the
     /// reservation until the process has closed the segment, however the process ends. The kernel closes descriptors in

@@ -1,6 +1,5 @@
 //! Transforms of colours: grey, jitter, the order of the channels.
 
-use super::levels::with_probability;
 use super::table::transform;
 use super::values::{BadParameter, NumberOrBounds, check_bounds, check_probability};
 use super::{PixelDraw, PixelTransform};
@@ -48,8 +47,14 @@ transform! {
     }
 }
 
-with_probability! {
-    RandomGrayscale: |_| PixelOp::RgbToGrayscale;
+impl PixelTransform for RandomGrayscale {
+    fn check(&self) -> Result<(), BadParameter> {
+        check_probability("p", self.p)
+    }
+
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
+        draw.push_with_probability(self.p, PixelOp::RgbToGrayscale)
+    }
 }
 
 transform! {

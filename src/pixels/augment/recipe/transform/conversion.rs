@@ -15,6 +15,12 @@ transform! {
     }
 }
 
+impl ToDtype {
+    pub(super) fn check(&self) -> Result<(), BadParameter> {
+        Ok(())
+    }
+}
+
 transform! {
     /// Subtracts the mean of each channel and divides by the standard deviation.
     pub Normalize {

@@ -92,7 +92,7 @@ impl GeometryTransform for RandomCrop {
             list.pad(self.padding_mode, self.fill())?;
         }
         let size @ ImageSize { width, height } = self.size.square();
-        if let (Some(ImageSize { width: w, height: h }), false) = (list.geometry.size, self.pad_if_needed) {
+        if let (Some(ImageSize { width: w, height: h }), false) = (list.size(), self.pad_if_needed) {
             let [left, top, right, bottom] = self.margins();
             let (h, w) = (h + top + bottom, w + left + right);
             if h < height || w < width {

@@ -1,6 +1,5 @@
 //! Transforms that compute each pixel from its neighbours.
 
-use super::levels::with_probability;
 use super::table::{ParameterKind, parameter_types, transform};
 use super::values::{BadParameter, MAX_SIDE, NumberOrBounds, check_bounds, check_probability, check_range};
 use super::{PixelDraw, PixelPlace, PixelTransform};
@@ -92,7 +91,16 @@ transform! {
     }
 }
 
-with_probability! {
-    RandomAdjustSharpness: |&Self { sharpness_factor, .. }| PixelOp::AdjustSharpness { sharpness_factor },
-        check_range("sharpness_factor", sharpness_factor, 0.0, f64::MAX, "a number of at least 0");
+impl PixelTransform for RandomAdjustSharpness {
+    fn check(&self) -> Result<(), BadParameter> {
+        check_range("sharpness_factor", self.sharpness_factor, 0.0, f64::MAX, "a number of at least 0")?;
+        check_probability("p", self.p)
+    }
+
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
+        draw.push_with_probability(
+            self.p,
+            PixelOp::AdjustSharpness { sharpness_factor: self.sharpness_factor },
+        )
+    }
 }

@@ -13,6 +13,16 @@ transform! {
     }
 }
 
+impl PixelTransform for RandomInvert {
+    fn check(&self) -> Result<(), BadParameter> {
+        check_probability("p", self.p)
+    }
+
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
+        draw.push_with_probability(self.p, PixelOp::Invert)
+    }
+}
+
 transform! {
     /// Keeps only the highest bits of each value, at random.
     pub RandomPosterize {
@@ -20,6 +30,17 @@ transform! {
         bits: u32;
         /// The probability that an image is posterised.
         p: f64 = 0.5;
+    }
+}
+
+impl PixelTransform for RandomPosterize {
+    fn check(&self) -> Result<(), BadParameter> {
+        check_range("bits", self.bits.into(), 0.0, 8.0, "a whole number from 0 to 8")?;
+        check_probability("p", self.p)
+    }
+
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
+        draw.push_with_probability(self.p, PixelOp::Posterize { bits: self.bits })
     }
 }
 
@@ -33,11 +54,32 @@ transform! {
     }
 }
 
+impl PixelTransform for RandomSolarize {
+    fn check(&self) -> Result<(), BadParameter> {
+        check_range("threshold", self.threshold, 0.0, 255.0, "a grey level from 0 to 255")?;
+        check_probability("p", self.p)
+    }
+
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
+        draw.push_with_probability(self.p, PixelOp::Solarize { threshold: self.threshold })
+    }
+}
+
 transform! {
     /// Stretches the values of each channel to 0..255, at random.
     pub RandomAutocontrast {
         /// The probability that an image is stretched.
         p: f64 = 0.5;
+    }
+}
+
+impl PixelTransform for RandomAutocontrast {
+    fn check(&self) -> Result<(), BadParameter> {
+        check_probability("p", self.p)
+    }
+
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
+        draw.push_with_probability(self.p, PixelOp::Autocontrast)
     }
 }
 
@@ -49,34 +91,12 @@ transform! {
     }
 }
 
-/// Implements [`PixelTransform`] for transforms that apply one operation with the probability `p`. A transform with
-/// another parameter has a check of it.
-macro_rules! with_probability {
-    ($($name:ident: |$transform:pat_param| $op:expr $(, $check:expr)?;)+) => {$(
-        impl PixelTransform for $name {
-            fn check(&self) -> Result<(), BadParameter> {
-                $(
-                    let $transform = self;
-                    $check?;
-                )?
-                check_probability("p", self.p)
-            }
+impl PixelTransform for RandomEqualize {
+    fn check(&self) -> Result<(), BadParameter> {
+        check_probability("p", self.p)
+    }
 
-            fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
-                let $transform = self;
-                draw.push_with_probability(self.p, $op)
-            }
-        }
-    )+};
-}
-pub(super) use with_probability;
-
-with_probability! {
-    RandomInvert: |_| PixelOp::Invert;
-    RandomPosterize: |&Self { bits, .. }| PixelOp::Posterize { bits },
-        check_range("bits", bits.into(), 0.0, 8.0, "a whole number from 0 to 8");
-    RandomSolarize: |&Self { threshold, .. }| PixelOp::Solarize { threshold },
-        check_range("threshold", threshold, 0.0, 255.0, "a grey level from 0 to 255");
-    RandomAutocontrast: |_| PixelOp::Autocontrast;
-    RandomEqualize: |_| PixelOp::Equalize;
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
+        draw.push_with_probability(self.p, PixelOp::Equalize)
+    }
 }

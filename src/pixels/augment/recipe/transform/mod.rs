@@ -210,6 +210,17 @@ macro_rules! kinds {
                     $(Self::$geometry(_))|+ | $(Self::$typed(_))|+ | $(Self::$independent(_))|+ => false,
                 }
             }
+
+            /// Checks the parameters of this transform alone.
+            pub fn check(&self) -> Result<(), BadParameter> {
+                match self {
+                    $(Self::$geometry(transform) => transform.check(),)+
+                    $(Self::$typed(transform) => transform.check(),)+
+                    $(Self::$independent(transform) => transform.check(),)+
+                    $(Self::$dependent(transform) => transform.check(),)+
+                    $(Self::$container(transform) => transform.check(),)+
+                }
+            }
         }
     };
 }
@@ -227,15 +238,6 @@ kinds! {
 }
 
 impl Transform {
-    /// Checks the parameters of this transform alone.
-    pub fn check(&self) -> Result<(), BadParameter> {
-        if let Self::Normalize(normalize) = self {
-            return normalize.check();
-        }
-        self.geometry().map_or(Ok(()), GeometryTransform::check)?;
-        self.pixels().map_or(Ok(()), PixelTransform::check)
-    }
-
     pub(super) fn is_random(&self) -> bool {
         self.geometry().is_some_and(GeometryTransform::is_random)
             || self.pixels().is_some_and(PixelTransform::is_random)

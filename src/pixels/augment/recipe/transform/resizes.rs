@@ -94,7 +94,7 @@ impl GeometryTransform for WholeResize {
     fn add_to(&self, list: &mut GeometryBuilder) -> Result<(), String> {
         let size = match self.size {
             Some(both @ SizeParameter::Both(_)) => Some(both.square()),
-            _ => list.geometry.size.map(|size| self.after(size)),
+            _ => list.size().map(|size| self.after(size)),
         };
         list.resample(self.interpolation, size)
     }

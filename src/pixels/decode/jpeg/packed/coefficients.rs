@@ -226,11 +226,27 @@ pub(super) fn read_packed(
     level: Level,
     out: &mut ImageBlocks,
 ) -> Result<(), DecodeError> {
-    super::at_level!(
-        level,
-        [PortableExpander, super::avx2::Avx2Expander, super::avx512::Avx512Expander],
-        read_packed_with(packed: &[u8], head: &PackedHead, out: &mut ImageBlocks) -> Result<(), DecodeError>
-    )
+    match level {
+        // SAFETY: the level guarantees that the processor has these instructions.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { read_packed_avx512(packed, head, out) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => unsafe { read_packed_avx2(packed, head, out) },
+        _ => read_packed_with::<PortableExpander>(packed, head, out),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2")]
+fn read_packed_avx512(packed: &[u8], head: &PackedHead, out: &mut ImageBlocks) -> Result<(), DecodeError> {
+    read_packed_with::<super::avx512::Avx512Expander>(packed, head, out)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn read_packed_avx2(packed: &[u8], head: &PackedHead, out: &mut ImageBlocks) -> Result<(), DecodeError> {
+    read_packed_with::<super::avx2::Avx2Expander>(packed, head, out)
 }
 
 #[inline(always)]

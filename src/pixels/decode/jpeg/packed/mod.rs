@@ -45,38 +45,6 @@ use base::error::DecodeError;
 use base::parts::WantedBytes;
 use base::simd::Level;
 
-/// Calls the build of a function for a SIMD level. The function is compiled for three levels, each time with a type that
-/// has the operations of that level. The names of the arguments are variables of the caller.
-macro_rules! at_level {
-    (
-        $level:expr, [$portable:ty, $avx2:ty, $avx512:ty],
-        $function:ident($($argument:ident: $type:ty),*) -> $result:ty
-    ) => {{
-        #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-        fn avx2($($argument: $type),*) -> $result {
-            $function::<$avx2>($($argument),*)
-        }
-
-        #[cfg(target_arch = "x86_64")]
-        #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2")]
-        fn avx512($($argument: $type),*) -> $result {
-            $function::<$avx512>($($argument),*)
-        }
-
-        match $level {
-            // SAFETY: the level guarantees that the processor has these instructions.
-            #[cfg(target_arch = "x86_64")]
-            base::simd::Level::Avx512 => unsafe { avx512($($argument),*) },
-            // SAFETY: as above.
-            #[cfg(target_arch = "x86_64")]
-            base::simd::Level::Avx2 => unsafe { avx2($($argument),*) },
-            _ => $function::<$portable>($($argument),*),
-        }
-    }};
-}
-use at_level;
-
 /// The first bytes of a packed image; the last byte is the version of the format.
 const SIGNATURE: &[u8; 8] = b"\x8AFLPACK\x01";
 

@@ -111,22 +111,39 @@ pub(super) fn write(
         Ok((SymbolCodes::new(header.tables.dc(scan)?), AcCodes::new(header.tables.ac(scan)?)))
     };
     let codes: Vec<_> = header.scan.iter().map(codes).collect::<Result<_, DecodeError>>()?;
-    let codes = &codes[..];
-    super::at_level!(
-        level,
-        [
-            ScalarBlockEncoder<PlainMasks>,
-            ScalarBlockEncoder<super::masks::VectorMasks>,
-            super::blocks_avx512::Avx512BlockEncoder
-        ],
-        write_with(
-            image: &ImageBlocks,
-            header: &ScanHeader,
-            layout: &RegionLayout,
-            codes: &[(SymbolCodes, AcCodes)],
-            bits: &mut ScanBits
-        ) -> Result<(), DecodeError>
-    )
+    match level {
+        // SAFETY: the level guarantees that the processor has these instructions.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { write_avx512(image, header, layout, &codes, bits) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => unsafe { write_avx2(image, header, layout, &codes, bits) },
+        _ => write_with::<ScalarBlockEncoder<PlainMasks>>(image, header, layout, &codes, bits),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2")]
+fn write_avx512(
+    image: &ImageBlocks,
+    header: &ScanHeader,
+    layout: &RegionLayout,
+    codes: &[(SymbolCodes, AcCodes)],
+    bits: &mut ScanBits,
+) -> Result<(), DecodeError> {
+    write_with::<super::blocks_avx512::Avx512BlockEncoder>(image, header, layout, codes, bits)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn write_avx2(
+    image: &ImageBlocks,
+    header: &ScanHeader,
+    layout: &RegionLayout,
+    codes: &[(SymbolCodes, AcCodes)],
+    bits: &mut ScanBits,
+) -> Result<(), DecodeError> {
+    write_with::<ScalarBlockEncoder<super::masks::VectorMasks>>(image, header, layout, codes, bits)
 }
 
 #[inline(always)]

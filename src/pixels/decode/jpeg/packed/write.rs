@@ -85,17 +85,61 @@ impl UnitWriter {
         level: Level,
         out: &mut Vec<u8>,
     ) -> Result<(), TooLarge> {
-        let writer = self;
-        super::at_level!(
-            level,
-            [PlainMasks, super::masks::VectorMasks, super::blocks_avx512::Avx512Masks],
-            write_row_with(
-                writer: &mut UnitWriter,
-                image: &ImageBlocks,
-                number: usize,
-                out: &mut Vec<u8>
-            ) -> Result<(), TooLarge>
-        )
+        match level {
+            // SAFETY: the level guarantees that the processor has these instructions.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => unsafe { self.write_row_avx512(image, number, out) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => unsafe { self.write_row_avx2(image, number, out) },
+            _ => self.write_row_with::<PlainMasks>(image, number, out),
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2")]
+    fn write_row_avx512(
+        &mut self,
+        image: &ImageBlocks,
+        number: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), TooLarge> {
+        self.write_row_with::<super::blocks_avx512::Avx512Masks>(image, number, out)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+    fn write_row_avx2(
+        &mut self,
+        image: &ImageBlocks,
+        number: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), TooLarge> {
+        self.write_row_with::<super::masks::VectorMasks>(image, number, out)
+    }
+
+    #[inline(always)]
+    fn write_row_with<M: MaskWork>(
+        &mut self,
+        image: &ImageBlocks,
+        number: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), TooLarge> {
+        let units: usize = image.components.iter().map(|of| of.grid.rows * of.grid.units()).sum();
+        let mut length_at = out.len();
+        out.resize(length_at + 2 * units, 0);
+        for component in &image.components {
+            for y in number * component.grid.rows..(number + 1) * component.grid.rows {
+                for unit in component.row(y).chunks(UNIT) {
+                    let start = out.len();
+                    self.write::<M>(unit, out)?;
+                    let length = (out.len() - start) as u16;
+                    out[length_at..length_at + 2].copy_from_slice(&length.to_le_bytes());
+                    length_at += 2;
+                }
+            }
+        }
+        Ok(())
     }
 
     #[inline(always)]
@@ -153,30 +197,6 @@ impl UnitWriter {
         }
         Ok(())
     }
-}
-
-#[inline(always)]
-fn write_row_with<M: MaskWork>(
-    writer: &mut UnitWriter,
-    image: &ImageBlocks,
-    number: usize,
-    out: &mut Vec<u8>,
-) -> Result<(), TooLarge> {
-    let units: usize = image.components.iter().map(|of| of.grid.rows * of.grid.units()).sum();
-    let mut length_at = out.len();
-    out.resize(length_at + 2 * units, 0);
-    for component in &image.components {
-        for y in number * component.grid.rows..(number + 1) * component.grid.rows {
-            for unit in component.row(y).chunks(UNIT) {
-                let start = out.len();
-                writer.write::<M>(unit, out)?;
-                let length = (out.len() - start) as u16;
-                out[length_at..length_at + 2].copy_from_slice(&length.to_le_bytes());
-                length_at += 2;
-            }
-        }
-    }
-    Ok(())
 }
 
 #[inline(always)]

@@ -6,6 +6,7 @@ use crate::augment::ops::{Affine, PixelOp, WarpSampling};
 use crate::augment::{Filter, ImageSize};
 use base::rng::RandomStream;
 
+// The order is torchvision's; RandAugment and TrivialAugment draw from all but the last one.
 super::operations! {
     pub(super) PolicyOp: Identity, ShearX, ShearY, TranslateX, TranslateY, Rotate, Brightness, Color, Contrast,
         Sharpness, Posterize, Solarize, AutoContrast, Equalize, Invert

@@ -6,7 +6,8 @@ mod magnitudes;
 mod rand_augment;
 mod timm;
 
-/// Defines a type of operations, and a list of them all in the given order. A random number is an index of the list.
+/// Defines an enum of operations, and the list `ALL` of its variants in the given order. Policies draw random indices
+/// of the list, so the order decides which operations a seed draws.
 macro_rules! operations {
     ($visibility:vis $type:ident: $($name:ident),+) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]

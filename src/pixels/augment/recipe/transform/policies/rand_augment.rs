@@ -45,7 +45,8 @@ transform! {
 /// The largest allowed `num_ops` and `num_magnitude_bins`.
 const MAX_BINS: u32 = 1000;
 
-/// All operations but the last one, `Invert`.
+/// The operations of both policies, in torchvision's order: every [`PolicyOp`] but the last one, `Invert`. A random
+/// index selects one.
 const OPS: &[PolicyOp] = PolicyOp::ALL.split_at(14).0;
 
 /// The largest magnitudes of RandAugment and AutoAugment.
