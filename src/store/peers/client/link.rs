@@ -179,6 +179,8 @@ impl PeerLink {
 
     pub(super) async fn push(self: Arc<Self>, push: PeerPush) {
         let outcome = self.push_when_connected(&push).await;
+        // The counts come last, so that whoever sees that a push has ended also sees the new state of the breaker.
+        self.record_outcome(outcome.err());
         match outcome {
             Ok(StatusCode::CREATED) => {
                 count(&self.counters.pushes_taken, 1);
@@ -191,7 +193,6 @@ impl PeerLink {
             Ok(_) => count(&self.counters.pushes_refused, 1),
             Err(_) => count(&self.counters.pushes_dropped, 1),
         }
-        self.record_outcome(outcome.err());
     }
 
     /// Sends a push as soon as a connection is free; its time limit begins then. Nothing waits for the push, but
