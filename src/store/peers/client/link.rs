@@ -179,7 +179,7 @@ impl PeerLink {
 
     pub(super) async fn push(self: Arc<Self>, push: PeerPush) {
         let outcome = self.push_when_connected(&push).await;
-        // The counts come last, so that whoever sees that a push has ended also sees the new state of the breaker.
+        // Count last: a thread that sees in the counters that a push has ended can then rely on the breaker's state.
         self.record_outcome(outcome.err());
         match outcome {
             Ok(StatusCode::CREATED) => {
