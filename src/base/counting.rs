@@ -50,21 +50,22 @@ macro_rules! counters {
         $($(#[$meaning:meta])* $name:ident,)+
     ) => {
         $crate::counters! { $(#[$about])* $plain: $($(#[$meaning])* $name,)+ }
-        $crate::atomic_counters! { $(#[$about_shared])* $vis $shared, $plain: $($name,)+ }
+        $crate::atomic_counters! { $(#[$about_shared])* $vis $shared, $plain: $($(#[$meaning])* $name,)+ }
     };
 }
 
 /// Defines a struct of atomic counters, whose method `read` returns a struct of plain numbers with the same fields.
 #[macro_export]
 macro_rules! atomic_counters {
-    ($(#[$about:meta])* $vis:vis $shared:ident, $plain:ident: $($name:ident,)+) => {
+    ($(#[$about:meta])* $vis:vis $shared:ident, $plain:ident: $($(#[$meaning:meta])* $name:ident,)+) => {
         $(#[$about])*
         #[derive(Default)]
         $vis struct $shared {
-            $($vis $name: std::sync::atomic::AtomicU64,)+
+            $($(#[$meaning])* $vis $name: std::sync::atomic::AtomicU64,)+
         }
 
         impl $shared {
+            /// Returns the numbers of all counters.
             $vis fn read(&self) -> $plain {
                 $plain { $($name: self.$name.load(std::sync::atomic::Ordering::Relaxed),)+ }
             }

@@ -1,6 +1,7 @@
 //! Counts the work and the waiting time of every stage while an epoch runs.
 
 use crate::config::LoaderConfig;
+use base::counting::count;
 use base::tier_name::TierName;
 use base::trace::{Histogram, SharedHistogram, TraceNumber};
 use data::dataset::{DatasetIndex, UnpackStats};
@@ -9,7 +10,7 @@ use pixels::decode::{Backend, ConvertedFormat, DecodeCounts, Decoded};
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use store::io::ReadStats;
+use store::io::{ReadCounters, ReadStats};
 use store::tier::{CacheOptions, CacheStats};
 
 /// The counters of an epoch. Times are in nanoseconds. Threads count without a lock, because a forked child could not
@@ -35,13 +36,7 @@ pub(crate) struct EpochCounters {
     /// The number of reads in flight when the reading thread last counted them.
     pub in_flight: AtomicU64,
     pub delivered: AtomicU64,
-    bytes: AtomicU64,
-    skipped: AtomicU64,
-    reads: AtomicU64,
-    opens: AtomicU64,
-    requests: AtomicU64,
-    retries: AtomicU64,
-    hedges: AtomicU64,
+    reads: ReadCounters,
     decoded: [AtomicU64; Backend::ALL.len()],
     rows_known: AtomicU64,
     pub concealed: AtomicU64,
@@ -96,13 +91,14 @@ impl EpochCounters {
     }
 
     pub(crate) fn add_reads(&self, more: ReadStats) {
-        self.bytes.fetch_add(more.bytes, Ordering::Relaxed);
-        self.skipped.fetch_add(more.skipped, Ordering::Relaxed);
-        self.reads.fetch_add(more.reads, Ordering::Relaxed);
-        self.opens.fetch_add(more.opens, Ordering::Relaxed);
-        self.requests.fetch_add(more.requests, Ordering::Relaxed);
-        self.retries.fetch_add(more.retries, Ordering::Relaxed);
-        self.hedges.fetch_add(more.hedges, Ordering::Relaxed);
+        let ReadStats { bytes, skipped, reads, opens, requests, retries, hedges } = more;
+        count(&self.reads.bytes, bytes);
+        count(&self.reads.skipped, skipped);
+        count(&self.reads.reads, reads);
+        count(&self.reads.opens, opens);
+        count(&self.reads.requests, requests);
+        count(&self.reads.retries, retries);
+        count(&self.reads.hedges, hedges);
     }
 
     pub(crate) fn count_nvjpeg(&self, backend: NvJpegBackend) {
@@ -156,15 +152,7 @@ impl EpochCounters {
                 workers_waiting: seconds(&self.idle),
                 consumer_waiting: seconds(&self.consumer),
             },
-            reads: ReadStats {
-                bytes: number(&self.bytes),
-                skipped: number(&self.skipped),
-                reads: number(&self.reads),
-                opens: number(&self.opens),
-                requests: number(&self.requests),
-                retries: number(&self.retries),
-                hedges: number(&self.hedges),
-            },
+            reads: self.reads.read(),
             decoded: DecodeCounts::counted(|backend| number(&self.decoded[backend as usize])),
             rows_known: number(&self.rows_known),
             concealed: number(&self.concealed),

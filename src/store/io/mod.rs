@@ -215,8 +215,8 @@ const PARTS_ALONE: &str = "the whole sample is needed, but only parts of it were
 counters! {
     /// Counters since the reader was made.
     ReadStats,
-    /// The counters of a reader whose threads count.
-    pub(in crate::io) ReadCounters:
+    /// The same counters, for several threads that count.
+    pub ReadCounters:
     /// The bytes that arrived.
     bytes,
     /// The bytes of samples that were not read, because only parts of the samples were wanted.
