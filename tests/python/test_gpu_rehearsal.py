@@ -97,7 +97,7 @@ def small_wheel(folder: Path) -> None:
 
 
 @ONLY_THOROUGH
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1300)
 def test_every_part_runs_from_a_packed_kit(tmp_path: Path, dataset: Path) -> None:
     import pack
 
@@ -107,7 +107,8 @@ def test_every_part_runs_from_a_packed_kit(tmp_path: Path, dataset: Path) -> Non
     (kit / "images").symlink_to(dataset)
     fast = {"foreload": (9000.0, 0.2), "dali": (7000.0, 0.5)}
     answers = recording(tmp_path / "recorded.json", **fast, torchvision=(5000.0, 0.3), torch=(900.0, 9.0))
-    done = run(kit / "run.sh", "all", "--minutes", 9, "--rehearse", answers, "--out", out, seconds=560)
+    # The kit divides the minutes among its parts. Here tests of the kit run next to others on few cores.
+    done = run(kit / "run.sh", "all", "--minutes", 20, "--rehearse", answers, "--out", out, seconds=1250)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr
     parts = json.loads((out / "results.json").read_text())["parts"]
     assert {name: part["problems"] for name, part in parts.items()} == {
