@@ -17,6 +17,7 @@ pub mod crc;
 pub mod error;
 pub mod json;
 pub mod locks;
+pub mod lookup3;
 pub mod names;
 pub mod node;
 pub mod notices;

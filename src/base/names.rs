@@ -46,9 +46,9 @@ pub trait NamedValue: Copy + PartialEq + 'static {
 /// which the macro call has no name.
 #[macro_export]
 macro_rules! named {
-    ($type:ident: $($name:literal => $variant:ident),+ $(,)?) => {
+    ($type:ident: $($name:literal => $variant:ident $(($content:literal))?),+ $(,)?) => {
         impl $crate::names::NamedValue for $type {
-            const NAMES: &'static [(&'static str, Self)] = &[$(($name, Self::$variant)),+];
+            const NAMES: &'static [(&'static str, Self)] = &[$(($name, Self::$variant $(($content))?)),+];
         }
 
         impl serde::Serialize for $type {

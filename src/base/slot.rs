@@ -102,7 +102,8 @@ pub struct SlotUsage {
 /// Rounding up to pages gives the space that O_DIRECT needs at the end.
 pub const OVERHEAD: usize = PAGE;
 
-fn pages_for(length: usize) -> Option<u32> {
+/// The number of pages of a slot for a read of `length` bytes; `None` if no slot is so large.
+pub fn pages_for(length: usize) -> Option<u32> {
     let bytes = length.checked_add(OVERHEAD)?;
     u32::try_from(bytes.div_ceil(PAGE)).ok()
 }
@@ -137,6 +138,34 @@ impl Slot {
         unsafe { std::slice::from_raw_parts_mut(self.base(), self.capacity()) }
     }
 
+    /// Splits the slot into its first `pages` pages and the rest. Each of the two slots returns to the pool on its own.
+    ///
+    /// # Errors
+    /// Returns the slot if it has no more than `pages` pages, or if `pages` is zero.
+    pub fn split(mut self, pages: u32) -> Result<(Self, Self), Self> {
+        match self.pages.checked_sub(pages) {
+            Some(left) if left > 0 && pages > 0 => {
+                self.pages = pages;
+                let rest = Self { arena: self.arena.clone(), first: self.first + pages, pages: left };
+                Ok((self, rest))
+            }
+            _ => Err(self),
+        }
+    }
+
+    /// Joins the slot and the slot `next`, whose pages follow those of this slot.
+    ///
+    /// # Errors
+    /// Returns both slots if the pages of `next` do not follow.
+    pub fn join(mut self, mut next: Self) -> Result<Self, (Self, Self)> {
+        if !Arc::ptr_eq(&self.arena, &next.arena) || self.first + self.pages != next.first {
+            return Err((self, next));
+        }
+        // From now on, the pages belong to this slot. Without pages, `next` returns nothing to the pool.
+        self.pages += std::mem::take(&mut next.pages);
+        Ok(self)
+    }
+
     /// A pointer to the slot's pages. The pages are inside the arena's mapping, which lives as long as `self.arena`.
     /// They are initialised (to zero by the kernel), and belong to this slot alone until it is dropped.
     fn base(&self) -> *mut u8 {
@@ -152,7 +181,9 @@ impl AsRef<[u8]> for Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.arena.space().give_back(self.first, self.pages);
+        if self.pages > 0 {
+            self.arena.space().give_back(self.first, self.pages);
+        }
     }
 }
 
@@ -374,6 +405,35 @@ mod tests {
             let full = sum / f64::from(refusals);
             assert!(full > 0.85, "seed {seed}: refused when {full:.2} full on average");
         }
+    }
+
+    #[test]
+    fn split_slots_are_apart_and_can_be_joined_again() {
+        let pool = SlotPool::new(2 << 20).unwrap();
+        let mut slot = pool.try_take(10 * PAGE).unwrap();
+        let (address, pages) = (slot.as_mut_ptr(), 11);
+        assert_eq!(slot.capacity(), pages as usize * PAGE);
+        for wrong in [0, pages, pages + 1] {
+            slot = slot.split(wrong).err().expect("the slot");
+        }
+        let (mut first, rest) = slot.split(4).ok().unwrap();
+        let (mut second, mut third) = rest.split(1).ok().unwrap();
+        for (mark, part) in (1..).zip([&mut first, &mut second, &mut third]) {
+            part.bytes_mut().fill(mark);
+        }
+        assert_eq!([&first, &second, &third].map(|part| part.capacity() / PAGE), [4, 1, 6]);
+        let (first, third) = first.join(third).err().expect("they are not neighbours");
+        let other = SlotPool::new(2 << 20).unwrap().try_take(1).unwrap();
+        let (first, _) = first.join(other).err().expect("another pool");
+        let mut slot = first.join(second).and_then(|slot| slot.join(third)).ok().unwrap();
+        assert_eq!((slot.as_mut_ptr(), slot.capacity() / PAGE), (address, 11));
+        assert!((0..11).all(|page| slot.bytes()[page * PAGE] == [1, 1, 1, 1, 2, 3, 3, 3, 3, 3, 3][page]));
+        assert_eq!(pool.usage().in_use, 11 * PAGE);
+        let (first, rest) = slot.split(3).ok().unwrap();
+        drop(first);
+        assert_eq!((pool.usage().in_use, pool.usage().pieces), (8 * PAGE, 2));
+        drop(rest);
+        assert_eq!((pool.usage().in_use, pool.usage().pieces), (0, 1));
     }
 
     #[test]

@@ -11,7 +11,6 @@
 mod canvas;
 pub mod cuda;
 mod kernels;
-mod level;
 mod mask;
 mod mix;
 mod ops;

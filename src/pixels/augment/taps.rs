@@ -5,10 +5,10 @@ use std::array::from_fn;
 use std::ops::Range;
 
 use super::Filter;
-use super::level::vectorised;
 use super::view::ViewAxis;
 use super::weights::{Resize, cubic, lanczos, triangle, truncated};
 use crate::decode::Upsampling;
+use crate::level::vectorised;
 use base::simd::Level;
 
 /// The minimum number of bits after the binary point of weights. All weights are below 2, so weights with 14 bits

@@ -34,7 +34,7 @@ pub use jpeg::packed;
 pub use jpeg::rows::RowStarts;
 pub use layout::{PlaneLayout, PlanesLayout};
 pub use mask::Mask;
-pub use npy::{NpyArray, Number};
+pub use npy::{NpyArray, NpyHeader, NpyPrefix};
 pub use upsampling::Upsampling;
 
 use jpeg::RowPositions;

@@ -3,6 +3,7 @@
 //! compilers vectorise them; all instruction sets give the same bits.
 
 use super::draw::{DrawnMix, MixRegion};
+use crate::arrays::{brain_to_single, single_to_brain};
 use crate::augment::{DType, MemoryFormat, Output};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
@@ -97,7 +98,8 @@ fn blend_f32(weights: MixWeights, own: &mut [u8], other: &[u8]) {
 
 fn blend_bf16(weights: MixWeights, own: &mut [u8], other: &[u8]) {
     for (own, other) in own.as_chunks_mut().0.iter_mut().zip(other.as_chunks().0) {
-        *own = f32_to_bf16(weights.of(bf16_to_f32(*own), bf16_to_f32(*other)));
+        let [x, y] = [*own, *other].map(|bytes| brain_to_single(u16::from_ne_bytes(bytes)));
+        *own = single_to_brain(weights.of(x, y)).to_ne_bytes();
     }
 }
 
@@ -117,21 +119,6 @@ fn blend_f16(weights: MixWeights, own: &mut [u8], other: &[u8]) {
     }
     halves[..n].convert_from_f32_slice(&x[..n]);
     own.iter_mut().zip(&halves).for_each(|(bytes, half)| *bytes = half.to_ne_bytes());
-}
-
-#[inline(always)]
-fn bf16_to_f32(bytes: [u8; 2]) -> f32 {
-    f32::from_bits(u32::from(u16::from_ne_bytes(bytes)) << 16)
-}
-
-/// Returns the nearest bfloat16, ties to even. `half`'s function for single values would keep compilers from
-/// vectorising.
-#[inline(always)]
-fn f32_to_bf16(value: f32) -> [u8; 2] {
-    let bits = value.to_bits();
-    let nearest = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
-    let nearest = if value.is_nan() { bits >> 16 | 0x40 } else { nearest };
-    (nearest as u16).to_ne_bytes()
 }
 
 #[cfg(test)]

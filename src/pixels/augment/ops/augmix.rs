@@ -1,7 +1,7 @@
 //! AugMix: the weighted sum of an image and of the results of chains of operations.
 
 use super::arithmetic::truncate;
-use crate::augment::level::vectorised;
+use crate::level::vectorised;
 
 /// Returns the weight of the image itself and the weights of the chains, in float32 as in torch.
 pub(in crate::augment) fn shares(weights: &[f64]) -> (f32, Vec<f32>) {

@@ -1,7 +1,7 @@
 //! Grey and saturation, as torchvision computes them.
 
 use super::arithmetic::{fma, truncate};
-use crate::augment::level::vectorised;
+use crate::level::vectorised;
 
 /// Returns the grey level that torchvision's `rgb_to_grayscale` of uint8 gives, for each of the 2^24 colours: .2989 R +
 /// .587 G + .114 B, truncated. torch rounds the first product, and then each sum once.

@@ -1,7 +1,7 @@
 //! Rotates the hue as torchvision does: through hue, saturation and value (HSV), all in float32.
 
 use super::arithmetic::truncate;
-use crate::augment::level::vectorised;
+use crate::level::vectorised;
 
 /// The value of one grey level on the scale of 0..1.
 const UNIT: f32 = (1.0 / 255.0_f64) as f32;

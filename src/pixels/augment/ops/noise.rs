@@ -1,7 +1,7 @@
 //! Normal random numbers for the values of an image. Each depends only on a key and the value's index. The CPU and a
 //! GPU compute them to the same bits.
 
-use crate::augment::level::vectorised;
+use crate::level::vectorised;
 use base::rng::noise_words;
 
 /// The number of groups of four numbers that are computed together.

@@ -2,7 +2,7 @@
 
 use super::arithmetic::{self, clamp_to, floor, rounded};
 use super::warp::{Sampler, Warp};
-use crate::augment::level::vectorised;
+use crate::level::vectorised;
 use base::simd::Level;
 
 /// The width of the border around the image, in pixels: samplers read at most this far outside of the image.

@@ -1,7 +1,7 @@
 //! Sharpness, as torchvision computes it: a blend of an image and a smoothed copy.
 
 use super::arithmetic::{fma, truncate};
-use crate::augment::level::vectorised;
+use crate::level::vectorised;
 
 /// The number of pixels that are smoothed before they are blended: few enough to stay in the L1 cache.
 const RUN: usize = 1024;

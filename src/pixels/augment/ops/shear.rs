@@ -3,7 +3,7 @@
 
 use super::arithmetic::{clamp_to, nearest, rounded};
 use super::warp::Warp;
-use crate::augment::level::vectorised;
+use crate::level::vectorised;
 use base::simd::Level;
 use std::ops::Range;
 

@@ -3,7 +3,7 @@
 
 use super::arithmetic::{clamp_to, floor, rounded};
 use super::shear::copy_row;
-use crate::augment::level::vectorised;
+use crate::level::vectorised;
 use base::simd::Level;
 
 /// How far each row moves: pixel (column, row) shows the image at (column + (y · `per_row` + `along`), row + `down`).

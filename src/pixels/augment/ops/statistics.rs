@@ -1,7 +1,7 @@
 //! Statistics of a whole image that operations need. All are integers, so the order of pixels does not matter.
 
 use super::grey::luma;
-use crate::augment::level::vectorised;
+use crate::level::vectorised;
 
 pub(in crate::augment) type LevelCounts = [u32; 256];
 

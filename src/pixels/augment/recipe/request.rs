@@ -112,7 +112,7 @@ impl ImageTransforms {
     /// [`Error::Config`] for `transforms`. It names the field, the transform and its place in the list.
     pub fn from_json(text: &str) -> Result<Self> {
         match parsed(text)? {
-            // No field has the name "Views", because the keys of members are in lower case.
+            // The keys of members are in lower case, so a field is called "Views" only if the user names it so.
             Value::Object(fields) if !fields.contains_key("Views") => {
                 let entry = |(field, value): (String, Value)| {
                     let transforms =

@@ -28,8 +28,8 @@ macro_rules! vectorised {
             }
 
             match level {
-                // SAFETY: `Augmenter::new`, `PixelPass::new` and `erase` lower the level to a level that this processor
-                // supports.
+                // SAFETY: `Augmenter::new`, `PixelPass::new`, `erase` and `NumberConversion::new` lower the level to
+                // one that this processor supports.
                 #[cfg(target_arch = "x86_64")]
                 base::simd::Level::Avx512 => unsafe { avx512($($argument),*) },
                 // SAFETY: the level was lowered to a level that this processor supports, as above.
@@ -40,4 +40,4 @@ macro_rules! vectorised {
         }
     };
 }
-pub(super) use vectorised;
+pub(crate) use vectorised;
