@@ -54,7 +54,8 @@ impl FirstFound {
     }
 
     fn take(&mut self, directory: &[u8], name: &[u8], contents: Contents) -> bool {
-        if let Some(layout) = shard_layout(name, contents) {
+        // Arrays are often stored next to the samples of another dataset.
+        if let Some(layout) = shard_layout(name, contents).filter(|layout| !layout.is_array()) {
             if self.shards.iter().all(|(known, _)| *known != layout) {
                 self.shards.push((layout, below(directory, name)));
             }

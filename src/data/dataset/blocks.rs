@@ -4,6 +4,7 @@
 //! the last byte of the shard. The location of a value is an address in its block. Code that handles locations in
 //! shards needs to know nothing of blocks; only the readers do.
 
+use super::arrays::SharedChunk;
 use super::format::{u32_at, u64_at};
 use super::table::{CellExtent, ShardTable};
 use super::unpack::{BlockCodec, BlockSource, LARGEST_BLOCK};
@@ -16,7 +17,7 @@ use std::path::PathBuf;
 
 /// Gap in bytes between the addresses of two blocks, and between the shard's end and the first block. It is larger than
 /// any gap that is still read in one request, so that no request covers two blocks.
-const APART: u64 = 128 << 10;
+pub(super) const APART: u64 = 128 << 10;
 
 /// Size of a [`CompressedBlock`] in the index, in bytes: shard number (u32), codec (u32), first address (u64), offset
 /// in the shard (u64), compressed and decompressed size (u32 each), checksum of the compressed bytes (u32), and four
@@ -154,8 +155,9 @@ impl ShardBlocks {
     }
 }
 
-/// A byte range of a file that is read at once and cached, for readers of samples in this range: a compressed block, or
-/// a block of neighbouring samples that are stored uncompressed.
+/// A byte range of a file that is read at once and cached, for readers of samples in this range. It is a compressed
+/// block, a chunk of an array that several samples share, or a block of neighbouring samples that are stored
+/// uncompressed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileBlock {
     pub(super) file: FileId,
@@ -167,6 +169,8 @@ pub struct FileBlock {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BlockContent {
     Compressed(CompressedBlock),
+    /// A chunk whose filters must be undone. It has no checksum in the index, because many filters have one.
+    Chunk(SharedChunk),
     /// Uncompressed bytes: the offset of the first byte, and the number of bytes.
     Uncompressed {
         start: u64,
@@ -175,34 +179,40 @@ pub(super) enum BlockContent {
 }
 
 impl FileBlock {
+    /// The block that a chunk is. It is stored in `file`, whose version is `version`.
+    pub fn of_chunk(file: FileId, chunk: SharedChunk, version: Option<FileVersion>) -> Self {
+        Self { file, content: BlockContent::Chunk(chunk), version }
+    }
+
     /// The location of the block in its file.
     pub fn extent(&self) -> Extent {
-        let (offset, length) = match self.content {
+        let (offset, length) = match &self.content {
             BlockContent::Compressed(row) => (row.offset, row.packed),
-            BlockContent::Uncompressed { start, length } => (start, length),
+            BlockContent::Chunk(chunk) => (chunk.cell.offset, chunk.cell.length),
+            BlockContent::Uncompressed { start, length } => (*start, *length),
         };
         Extent { file: self.file, offset, length }
     }
 
     /// Whether the block must be decompressed.
     pub fn is_compressed(&self) -> bool {
-        matches!(self.content, BlockContent::Compressed(_))
+        !matches!(self.content, BlockContent::Uncompressed { .. })
     }
 
     /// The addresses of the block's decompressed bytes. For an uncompressed block, these are offsets in the file.
     pub fn addresses(&self) -> Range<u64> {
-        match self.content {
-            BlockContent::Compressed(row) => row.addresses(),
-            BlockContent::Uncompressed { start, length } => start..start.saturating_add(u64::from(length)),
-        }
+        let (start, length) = match &self.content {
+            BlockContent::Compressed(row) => return row.addresses(),
+            BlockContent::Chunk(chunk) => (chunk.start, chunk.bytes),
+            BlockContent::Uncompressed { start, length } => (*start, *length),
+        };
+        start..start.saturating_add(u64::from(length))
     }
 
     /// The size of the block in bytes after decompression.
     pub fn unpacked(&self) -> u64 {
-        match self.content {
-            BlockContent::Compressed(row) => u64::from(row.unpacked),
-            BlockContent::Uncompressed { length, .. } => u64::from(length),
-        }
+        let addresses = self.addresses();
+        addresses.end - addresses.start
     }
 
     /// The version of the block's file, taken before the block was read.
@@ -230,12 +240,13 @@ impl FileBlock {
         read: impl FnOnce(Extent) -> base::error::Result<Vec<u8>>,
     ) -> base::error::Result<Vec<u8>> {
         let stored = read(self.extent())?;
-        match self.content {
-            BlockContent::Compressed(row) => row
-                .unpack(&stored)
-                .map_err(|message| Error::dataset(path(), format!("at byte {}: {message}", row.offset))),
+        let unpacked = match &self.content {
+            BlockContent::Compressed(row) => row.unpack(&stored),
+            BlockContent::Chunk(chunk) => chunk.unpack(&stored),
             BlockContent::Uncompressed { .. } => Ok(stored),
-        }
+        };
+        let offset = self.extent().offset;
+        unpacked.map_err(|message| Error::dataset(path(), format!("at byte {offset}: {message}")))
     }
 }
 

@@ -2,18 +2,18 @@
 //! grow with the number of samples: rows are written to a spill file at once, and copied into the sections of the index
 //! at the end.
 
+use super::arrays::{ArrayFile, FactsTable, ShardArray};
 use super::blocks::CompressedBlock;
 use super::cancel::Cancel;
 use super::cells::{CellType, ColumnFacts, spilled as spilled_cells};
 use super::format::{GroupEnd, HEADER, IndexHeader, Section, SectionEntry};
 use super::member::MemberRow;
-use super::section_writer::SectionWriter;
-use super::spill::{SpilledColumn, SpilledGroup, affixes};
+use super::section_writer::{SectionWriter, fingerprint};
+use super::spill::{CLASS_OF_FILES, SpilledColumn, SpilledGroup, affixes, number_array_files};
 use super::table::TableColumn;
 use super::{Contents, FieldKind, Fingerprint, Layout, Stamp, publish};
 use base::error::{Error, Result};
 use base::parts::RawHeaderSummary;
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -71,6 +71,14 @@ pub struct ShardRows {
     pub header_summaries: Vec<RawHeaderSummary>,
     /// The compressed blocks that hold samples and members, sorted by address.
     pub blocks: Vec<CompressedBlock>,
+    /// In layouts of arrays, the arrays of the shard, sorted by name. Then `samples` only gives labels, and is empty if
+    /// there are none.
+    pub arrays: Vec<ShardArray>,
+    /// The number of samples in a layout of arrays.
+    pub array_samples: u64,
+    /// The files and directories on whose stamps the arrays depend in addition to the shard, sorted by path. In the
+    /// index they are groups without samples, after all shards.
+    pub files: Vec<ArrayFile>,
 }
 
 impl ShardRows {
@@ -98,6 +106,8 @@ pub enum GroupRows {
     },
     /// Samples of a shard.
     Shard(ShardRows),
+    /// A file or directory that belongs to the arrays of a shard.
+    ArrayFile,
     /// Files that a manifest lists.
     Listed(ListedRows),
 }
@@ -154,6 +164,7 @@ pub struct IndexBuilder {
     spill: BufWriter<File>,
     spilled: u64,
     groups: Vec<SpilledGroup>,
+    arrays: FactsTable,
     header: IndexHeader,
     pub(super) cancel: Cancel,
     /// Whether the inodes of directories and shards are stored. Inodes are not stable on every file system.
@@ -174,6 +185,7 @@ impl IndexBuilder {
             spill: BufWriter::with_capacity(1 << 18, spill),
             spilled: 0,
             groups: Vec::new(),
+            arrays: FactsTable::default(),
             header: IndexHeader::new(layout, contents),
             cancel: Cancel::default(),
             inodes: true,
@@ -196,7 +208,9 @@ impl IndexBuilder {
     pub fn add(&mut self, group: &IndexGroup) -> Result<()> {
         let (class, samples) = match &group.rows {
             GroupRows::Files { class, files, .. } => (*class, files.len() as u64),
+            GroupRows::Shard(rows) if self.header.layout.is_array() => (0, rows.array_samples),
             GroupRows::Shard(rows) => (0, rows.samples.len() as u64),
+            GroupRows::ArrayFile => (CLASS_OF_FILES, 0),
             GroupRows::Listed(rows) => (0, rows.files.len() as u64),
         };
         let mut spilled = SpilledGroup {
@@ -216,6 +230,8 @@ impl IndexBuilder {
         let written = match &group.rows {
             GroupRows::Files { names, files, .. } => self.spill_files(&mut spilled, names, files),
             GroupRows::Listed(rows) => self.spill_listed(&mut spilled, rows),
+            GroupRows::ArrayFile => Ok(()),
+            GroupRows::Shard(rows) if self.header.layout.is_array() => self.spill_arrays(&mut spilled, rows),
             GroupRows::Shard(rows) => {
                 self.spill_shard(rows).and_then(|()| self.spill_columns(&mut spilled, rows))
             }
@@ -278,6 +294,24 @@ impl IndexBuilder {
         members.iter().try_for_each(|member| self.put(&member.to_bytes()))
     }
 
+    fn spill_arrays(&mut self, group: &mut SpilledGroup, rows: &ShardRows) -> std::io::Result<()> {
+        group.is_of_arrays = true;
+        let labels = rows.samples.iter().map(|sample| sample.label).chain(std::iter::repeat(0));
+        for label in labels.take(group.samples as usize) {
+            self.count_class(label);
+            self.put(&label.to_le_bytes())?;
+        }
+        for array in &rows.arrays {
+            group.keys.push(array.facts.name.clone());
+            group.kinds.push(FieldKind::Array);
+            self.header.total_bytes = self.header.total_bytes.saturating_add(array.stored_bytes());
+            let (spilled, cells) = self.arrays.add(array, self.spilled);
+            group.arrays.push(spilled);
+            self.put(&cells)?;
+        }
+        self.spill_columns(group, rows)
+    }
+
     fn spill_columns(&mut self, group: &mut SpilledGroup, rows: &ShardRows) -> std::io::Result<()> {
         for column in &rows.columns {
             let Some(facts) = ColumnFacts::of(column) else { continue };
@@ -315,14 +349,19 @@ impl IndexBuilder {
     fn write(&mut self, mut file: &File, whole: &IndexFacts) -> std::io::Result<()> {
         self.spill.flush()?;
         self.groups.sort_unstable_by(|a, b| (a.class, a.own_path()).cmp(&(b.class, b.own_path())));
+        number_array_files(&mut self.groups, &whole.notes);
         file.write_all(&[0; HEADER])?;
         let mut out = SectionWriter::new(file, &self.cancel);
         let spill = self.spill.get_ref();
         let groups = &self.groups;
         let keys: BTreeSet<&String> = groups.iter().flat_map(|group| &group.keys).collect();
         let keys: Vec<&String> = keys.into_iter().collect();
-        let (kinds, columns) = (kinds(groups, &keys), columns(groups, &keys));
-        let sharded = self.header.layout.is_sharded();
+        let layout = self.header.layout;
+        // An array with one number for each sample is also a column.
+        let bytes = if layout.is_array() { &[] } else { &keys[..] };
+        let (kinds, columns) = (kinds(groups, &keys), columns(groups, bytes));
+        let sharded = layout.is_sharded();
+        let arrays = || groups.iter().flat_map(|group| &group.arrays);
         let mut table = [SectionEntry::default(); Section::COUNT];
         let copy_each = |out: &mut SectionWriter<'_>, part: fn(&SpilledGroup) -> Range<u64>| {
             groups.iter().try_for_each(|group| out.copy(spill, part(group)))
@@ -352,7 +391,7 @@ impl IndexBuilder {
                 }
                 Section::Paths => groups.iter().try_for_each(|group| out.put(&group.path))?,
                 Section::Stamps => groups.iter().try_for_each(|group| out.put(&group.stamp.to_bytes()))?,
-                Section::Labels if self.header.layout == Layout::Manifest => {
+                Section::Labels if layout == Layout::Manifest => {
                     copy_each(&mut out, SpilledGroup::listed_labels)?;
                 }
                 Section::Labels if sharded => {
@@ -376,9 +415,16 @@ impl IndexBuilder {
                 Section::Keys => out.put(&serde_json::to_vec(&keys)?)?,
                 Section::Kinds => out.put(&serde_json::to_vec(&kinds)?)?,
                 Section::Columns => out.put(&serde_json::to_vec(&columns)?)?,
+                Section::Arrays => out.put(self.arrays.json().as_bytes())?,
+                Section::ArrayDims => arrays().try_for_each(|array| out.put(&array.dim_bytes()))?,
+                Section::ArrayRows => {
+                    let groups = groups.iter().map(|group| &group.arrays[..]);
+                    out.put(self.arrays.rows(groups).as_flattened())?;
+                }
+                Section::ChunkCells => arrays().try_for_each(|array| out.copy_cells(spill, array))?,
                 Section::MemberEnds => {
                     let mut end = 0;
-                    for group in groups.iter().filter(|_| !keys.is_empty()) {
+                    for group in groups.iter().filter(|_| !keys.is_empty() && !layout.is_array()) {
                         out.put_ends(spill, group, &mut end)?;
                     }
                 }
@@ -396,25 +442,10 @@ impl IndexBuilder {
         self.header.groups = groups.len() as u64;
         self.header.classes = self.header.classes.max(whole.classes.len() as u32);
         self.header.root = self.known(whole.root_stamp);
-        let own = || fingerprint(&self.header, &table);
+        let own = || fingerprint(&self.header, &table, &self.groups);
         self.header.fingerprint = whole.fingerprint.map_or_else(own, |Fingerprint(of_source)| of_source);
         file.write_all_at(&self.header.encode(&table), 0)
     }
-}
-
-/// Digest of the layout and the content sections. The content sections hold relative paths, extents and labels, but no
-/// times or absolute paths.
-fn fingerprint(header: &IndexHeader, table: &[SectionEntry; Section::COUNT]) -> [u8; 32] {
-    let mut hash = Sha256::new();
-    hash.update(match header.contents {
-        Contents::Images => &b"foreload dataset 1"[..],
-        Contents::Files => b"foreload files 1",
-    });
-    hash.update([header.layout as u8]);
-    for section in Section::ALL.into_iter().filter(|section| section.is_content()) {
-        hash.update(table[section as usize].digest);
-    }
-    hash.finalize().into()
 }
 
 /// The kind of each key, if shards state kinds. If the kind of a key differs between shards, it becomes `Bytes`.

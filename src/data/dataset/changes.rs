@@ -6,6 +6,7 @@
 //! accepted. Overwriting a file does not change the stamp of its directory. Such a change is detected when the file is
 //! read, by the size of the file, and also by the file's stamp if a cache has a copy. → `tests/data/changes.rs`
 
+use super::arrays::ArrayFile;
 use super::bad_shards::fingerprint_without;
 use super::below::DatasetSearch;
 use super::build::{GroupRows, IndexGroup, ShardRows};
@@ -82,20 +83,20 @@ impl ChangedStamps {
             }
             Ok(())
         })?;
-        let mut groups = groups.into_inner().unwrap_or_else(PoisonError::into_inner);
-        groups.sort_unstable();
+        let mut groups = index.owners(groups.into_inner().unwrap_or_else(PoisonError::into_inner));
         let is_described =
             index.layout().shards().is_some_and(|layout_impl| !layout_impl.description_files().is_empty());
         let same_descriptions = |names: NamesStamp| names.same_descriptions(index.root_stamp());
-        if is_described && !names.is_some_and(same_descriptions) {
-            // The changed files describe the shards, so the contents of any shard might be interpreted differently now.
-            groups = (0..count).collect();
+        let is_other = is_described && !names.is_some_and(same_descriptions);
+        if is_other || root && index.layout() == Layout::Zarr {
+            // The contents of any shard might be interpreted differently, or an array may have other chunks.
+            groups = (0..index.shards()).collect();
         }
         Ok(Self { root, groups })
     }
 
     pub(super) fn all(index: &DatasetPart) -> Self {
-        Self { root: true, groups: (0..index.groups()).collect() }
+        Self { root: true, groups: (0..index.shards()).collect() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -136,9 +137,10 @@ impl ChangedStamps {
                 return Ok(());
             }
             let group = self.groups[i];
-            let (mut stamp, mut left_out) = (None, None);
+            let (mut stamp, mut left_out, mut files) = (None, None, Vec::new());
             let compared = look.compare(group).map(|found| {
                 (stamp, left_out) = (Some(found.stamp), found.left_out);
+                files = found.files;
                 found.change
             });
             let is_told =
@@ -147,7 +149,7 @@ impl ChangedStamps {
             let mut seen = lock();
             seen.left_out.extend(left_out.map(|skipped| (index.group_path(group).to_vec(), skipped)));
             match (change, stamp) {
-                (None, Some(stamp)) => seen.same.push((group, index.known(stamp))),
+                (None, Some(stamp)) => seen.same.extend(index.known_stamps(group, stamp, files)),
                 (change, _) => {
                     seen.different.push(group);
                     seen.changes.extend(change);
@@ -172,17 +174,19 @@ pub(super) fn accept_shard(index: &DatasetPart, group: usize) -> Result<()> {
     if !has_moved(index, index.stamp_within(group), found) {
         return Ok(());
     }
-    let mut stamp = None;
+    let (mut stamp, mut files) = (None, Vec::new());
+    let Some(&group) = index.owners(vec![group]).first() else { return Ok(()) };
     let (below, cancel) = (HashMap::new(), Cancel::default());
     let look = GroupLook { index, below: &below, parser: OnceLock::new(), cancel: &cancel };
     let compared = look.compare(group).map(|found| {
-        stamp = Some(found.stamp);
+        (stamp, files) = (Some(found.stamp), found.files);
         found.change
     });
     match (changed(&index.directory_or_shard(group), compared)?, stamp) {
         (Some(Change { path, message }), _) => Err(Error::DatasetChanged { path, message }),
         (None, Some(stamp)) => {
-            index.accept_stamp(group, index.known(stamp));
+            let stamps = index.known_stamps(group, stamp, files);
+            stamps.for_each(|(group, stamp)| index.accept_stamp(group, stamp));
             Ok(())
         }
         (None, None) => Ok(()),
@@ -199,7 +203,7 @@ fn has_moved(index: &DatasetPart, then: Stamp, seen: EntryState) -> bool {
 
 /// The stamp that changes when names in the dataset of `index` change; `None` if the root does not exist.
 fn stamp_of_root(index: &DatasetPart) -> Result<Option<NamesStamp>> {
-    let groups = 0..if index.layout().is_sharded() { index.groups() } else { 0 };
+    let groups = 0..if index.layout().is_sharded() { index.shards() } else { 0 };
     let described = index.layout().shards().map(ShardLayout::description_files).unwrap_or_default();
     let shards = groups.map(|group| index.group_path(group));
     stamp_of_names(&*index.source, shards, &described, index.inodes)
@@ -239,7 +243,7 @@ fn compare_root(
         return change("was packed from another dataset than when it was indexed".to_owned());
     }
     let (found, known, kind): (_, Vec<&[u8]>, _) = if index.layout().is_sharded() {
-        (found.shards, (0..index.groups()).map(|group| index.group_path(group)).collect(), "shard")
+        (found.shards, (0..index.shards()).map(|group| index.group_path(group)).collect(), "shard")
     } else {
         (found.classes, index.class_names(), "class")
     };
@@ -259,6 +263,8 @@ struct GroupSeen {
     stamp: Stamp,
     change: Option<Change>,
     left_out: Option<SkippedByReason>,
+    /// The files that belong to a shard.
+    files: Vec<ArrayFile>,
 }
 
 impl GroupLook<'_> {
@@ -274,7 +280,7 @@ impl GroupLook<'_> {
         let &Self { index, below, cancel, .. } = self;
         let path = index.group_path(group);
         let full = index.directory_or_shard(group);
-        let mut left_out = None;
+        let (mut left_out, files) = (None, Vec::new());
         let (found, message) = if let Some(manifest) = index.source.manifest() {
             let threads = open::threads(&IndexOptions::default(), manifest, index.layout());
             let (reading, progress) = (index.reading(), IndexProgress::new(false));
@@ -287,25 +293,34 @@ impl GroupLook<'_> {
             if index.notes.bad_shard(path).is_some() {
                 let message = "can be read now, but could not be read when it was indexed".to_owned();
                 let change = found.is_ok().then_some(Change { path: full, message });
-                return Ok(GroupSeen { stamp, change, left_out });
+                return Ok(GroupSeen { stamp, change, left_out, files });
             }
             let ShardContents { mut rows, mut findings } = found?;
+            let changed = |message: String| {
+                let change = Some(Change { path: full.clone(), message });
+                Ok(GroupSeen { stamp, change, left_out: None, files: Vec::new() })
+            };
             if let Some((footer, identity)) = &findings.packed
                 && let Some(manifest) = PackedManifest::find(&*index.source)?
                 && let Err(message) =
                     manifest.check_shard(group, manifest.samples_of(group).start, footer, identity)
             {
-                return Ok(GroupSeen { stamp, change: Some(Change { path: full, message }), left_out });
+                return changed(message);
             }
             let known = (!index.notes.unlabeled).then(|| index.class_names());
             if let Some(unknown) = findings.take_classes(&mut rows.samples, known) {
-                let message = format!("has the class {unknown:?}, which no sample had when it was indexed");
-                return Ok(GroupSeen { stamp, change: Some(Change { path: full, message }), left_out });
+                return changed(format!(
+                    "has the class {unknown:?}, which no sample had when it was indexed"
+                ));
             }
             let classes: Vec<&[u8]> = findings.classes.iter().map(String::as_bytes).collect();
             if !index.notes.unlabeled && !classes.is_empty() && classes != index.class_names() {
-                let message = "has other class names than when it was indexed".to_owned();
-                return Ok(GroupSeen { stamp, change: Some(Change { path: full, message }), left_out });
+                return changed("has other class names than when it was indexed".to_owned());
+            }
+            if index.layout().is_array() {
+                let change =
+                    index.different_array(group, &rows).map(|message| Change { path: full, message });
+                return Ok(GroupSeen { stamp, change, left_out, files: rows.files });
             }
             // In a dataset without faults, either all samples have labels or no sample has one.
             let at_fault = findings.unlabeled.as_ref().or(findings.unusable.as_ref());
@@ -326,7 +341,7 @@ impl GroupLook<'_> {
             (found.stamp, message)
         };
         let change = message.map(|message| Change { path: full, message });
-        Ok(GroupSeen { stamp: found, change, left_out })
+        Ok(GroupSeen { stamp: found, change, left_out, files })
     }
 }
 

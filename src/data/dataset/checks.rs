@@ -78,7 +78,10 @@ pub(super) fn columns_and_members(
     // The name `image` selects a sample's image, whatever the image's column is called.
     let is_column = |name: &String| {
         let is_image = || *name == IMAGE && parts.iter().any(|part| part.notes.image.is_some());
-        names.contains(name) && !is_image() && !are_files(parts, name, options)
+        names.contains(name)
+            && !is_image()
+            && !are_files(parts, name, options)
+            && !are_arrays(parts, name, options)
     };
     let asked = options.members.iter().flatten();
     let mut columns: Vec<String> = asked.clone().filter(|name| is_column(name)).cloned().collect();
@@ -95,6 +98,12 @@ fn are_files(parts: &[DatasetPart], name: &str, options: &IndexOptions) -> bool 
     let may_be =
         |part: &DatasetPart| part.columns().iter().all(|of| of.name != name || part.may_name_files(of));
     options.of_files.iter().any(|file| file == name) && parts.iter().all(may_be)
+}
+
+/// Whether the user requests `name` as an array, and it is one.
+fn are_arrays(parts: &[DatasetPart], name: &String, options: &IndexOptions) -> bool {
+    let has = |part: &DatasetPart| part.layout().is_array() && part.keys().contains(name);
+    options.of_files.contains(name) && parts.iter().any(has)
 }
 
 /// Refuses datasets that overlap, because an epoch would draw the samples that they share twice by mistake.

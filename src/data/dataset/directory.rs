@@ -2,7 +2,7 @@
 //! dataset, because sources are read-only.
 
 use super::cancel::Cancel;
-use super::{Contents, IndexOptions, publish};
+use super::{Contents, IndexOptions, SampleAxis, publish};
 use crate::source::{is_url, shown};
 use base::error::{Error, Result};
 use rustix::fs::FlockOperation;
@@ -72,13 +72,18 @@ impl IndexDirectory {
         Err(Error::config("index_dir", message))
     }
 
-    /// The path of the index file of the dataset at `canonical`, for the split and label that the user named. The name
-    /// of the file depends on `canonical`, so a dataset that was moved or copied gets a new index, with the same
-    /// fingerprint.
+    /// The path of the index file of the dataset at `canonical`, for the split and label that the user named, and for
+    /// `arrays` if other arrays were chosen than the usual index file has. The name of the file depends on `canonical`,
+    /// so a dataset that was moved or copied gets a new index, with the same fingerprint.
     ///
     /// # Errors
     /// [`Error::Config`] for a directory inside the dataset. Datasets are read-only, so no index is written into one.
-    pub(super) fn file(&self, canonical: &Path, options: &IndexOptions) -> Result<PathBuf> {
+    pub(super) fn file(
+        &self,
+        canonical: &Path,
+        options: &IndexOptions,
+        arrays: Option<&[String]>,
+    ) -> Result<PathBuf> {
         let existing = self.path.ancestors().find_map(|path| path.canonicalize().ok());
         if existing.is_some_and(|path| path.starts_with(canonical)) {
             let message = format!(
@@ -100,6 +105,13 @@ impl IndexDirectory {
             // No split contains a NUL either.
             digest.update([0, 0]);
             digest.update(label);
+        }
+        if options.sample_axis == SampleAxis::File {
+            digest.update([0, 0, 0]);
+        }
+        if let Some(arrays) = arrays {
+            digest.update([0, 0, 0, 0]);
+            digest.update(arrays.join("\0"));
         }
         let digest = digest.finalize();
         let suffix = match options.contents {

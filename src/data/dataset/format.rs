@@ -5,6 +5,7 @@
 //! A memory-mapped file would raise a signal or return other bytes in these cases (→ `tests/data/index_file.rs`). The
 //! digests detect damage, not malice: all accessors stay within bounds even if a digest was forged.
 
+use super::arrays::{ArrayFacts, ArrayTable};
 use super::blocks::BLOCK_ROW;
 use super::cells::ColumnFacts;
 use super::kind::RULES;
@@ -23,7 +24,7 @@ use std::sync::{Mutex, PoisonError};
 
 pub(super) const MAGIC: [u8; 8] = *b"FORELOAD";
 /// Version of the file format. An index of another version is rebuilt.
-pub(super) const VERSION: u32 = 9;
+pub(super) const VERSION: u32 = 10;
 pub(super) const HEADER: usize = SECTIONS_AT + Section::COUNT * SECTION_ROW + 32;
 const SECTIONS_AT: usize = 112;
 const SECTION_ROW: usize = 48;
@@ -73,6 +74,14 @@ pub(super) enum Section {
     Kinds,
     /// The columns of small values that samples of tables have ([`ColumnFacts`]), sorted by name, as JSON.
     Columns,
+    /// The facts about arrays ([`ArrayFacts`]), without repetitions, as JSON.
+    Arrays,
+    /// The lengths of the dimensions of arrays, and of their chunks (u64).
+    ArrayDims,
+    /// The arrays of all groups in turn (`arrays/rows.rs`).
+    ArrayRows,
+    /// The chunks of arrays whose places cannot be computed (`arrays/rows.rs`).
+    ChunkCells,
     /// For shards with members: for each sample, the number of members of this sample and all earlier samples (u64).
     /// This section and the following ones are loaded on demand, because only fields need them.
     MemberEnds,
@@ -93,7 +102,7 @@ pub(super) enum GroupEnd {
 }
 
 impl Section {
-    pub(super) const COUNT: usize = 18;
+    pub(super) const COUNT: usize = 22;
     pub(super) const ALL: [Self; Self::COUNT] = [
         Self::Root,
         Self::Classes,
@@ -110,6 +119,10 @@ impl Section {
         Self::Keys,
         Self::Kinds,
         Self::Columns,
+        Self::Arrays,
+        Self::ArrayDims,
+        Self::ArrayRows,
+        Self::ChunkCells,
         Self::MemberEnds,
         Self::Members,
         Self::Cells,
@@ -117,11 +130,14 @@ impl Section {
 
     /// Whether the section depends only on the data, not on where or when it is indexed. The fingerprint, and with it
     /// the dataset's order, is computed from these sections. Members other than images are not included, so that they
-    /// can be rewritten without a change of the order.
+    /// can be rewritten without a change of the order. Nor are arrays, so that they can be rewritten with other chunks.
     pub(super) fn is_content(self) -> bool {
         let is_beside =
             matches!(self, Self::Root | Self::Notes | Self::Stamps | Self::HeaderSummaries | Self::Blocks);
-        !is_beside && !matches!(self, Self::Keys | Self::Kinds | Self::Columns) && !self.is_of_members()
+        let is_of_arrays =
+            matches!(self, Self::Arrays | Self::ArrayDims | Self::ArrayRows | Self::ChunkCells);
+        let is_of_fields = matches!(self, Self::Keys | Self::Kinds | Self::Columns);
+        !is_beside && !is_of_fields && !is_of_arrays && !self.is_of_members()
     }
 
     /// Whether the section holds the locations of members, or small values. These sections come last in the file.
@@ -347,8 +363,12 @@ impl IndexFile {
         };
         let (samples, groups) = (self.header.samples, self.header.groups);
         rows(Section::Labels, samples, 4)?;
-        rows(Section::Lengths, samples, 4)?;
-        rows(Section::Places, samples, if self.header.layout.is_sharded() { 8 } else { 4 })?;
+        let layout = self.header.layout;
+        let in_files = if layout.is_array() { 0 } else { samples };
+        rows(Section::Lengths, in_files, 4)?;
+        rows(Section::Places, in_files, if layout.is_sharded() { 8 } else { 4 })?;
+        let facts: Vec<ArrayFacts> = serde_json::from_slice(self.section(Section::Arrays)).ok()?;
+        self.arrays().is_consistent(groups, &facts).then_some(())?;
         rows(
             Section::HeaderSummaries,
             if self.header.layout == Layout::Packed { samples } else { 0 },
@@ -356,7 +376,7 @@ impl IndexFile {
         )?;
         if self.has_members {
             let keys: Vec<String> = serde_json::from_slice(self.section(Section::Keys)).ok()?;
-            let with_members = if keys.is_empty() { 0 } else { samples };
+            let with_members = if keys.is_empty() { 0 } else { in_files };
             rows(Section::MemberEnds, with_members, 8)?;
             let ends = self.section(Section::MemberEnds).as_chunks().0;
             let count = ends.last().map_or(0, |end| u64::from_le_bytes(*end));
@@ -400,6 +420,14 @@ impl IndexFile {
 
     pub(super) fn section(&self, section: Section) -> &[u8] {
         &self.bytes[self.range(section)]
+    }
+
+    pub(super) fn arrays(&self) -> ArrayTable<'_> {
+        ArrayTable {
+            rows: self.section(Section::ArrayRows),
+            dims: self.section(Section::ArrayDims),
+            cells: self.section(Section::ChunkCells),
+        }
     }
 
     fn range(&self, section: Section) -> Range<usize> {

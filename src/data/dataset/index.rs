@@ -1,6 +1,7 @@
 //! The index of all datasets that a job reads, concatenated to one dataset. Samples and files are numbered
 //! consecutively, in the order of the datasets.
 
+mod arrays;
 mod blocks;
 pub use blocks::BlockCosts;
 mod live;
@@ -373,12 +374,14 @@ impl DatasetIndex {
     /// that are read, because cached copies of a sample hold only these members.
     pub fn identity(&self) -> [u8; 32] {
         let roots = self.digest(b"foreload roots 1", DatasetPart::identity);
-        let Some(members) =
-            self.members.as_ref().filter(|_| self.parts.iter().any(|p| p.part.members.is_some()))
-        else {
+        let has_members = |p: &OffsetDataset| p.part.members.is_some() || p.part.arrays.is_some();
+        let Some(members) = self.members.as_ref().filter(|_| self.parts.iter().any(has_members)) else {
             return roots;
         };
-        let mut hash = Sha256::new_with_prefix(b"foreload members 1");
+        let mut hash = Sha256::new_with_prefix(match self.has_arrays() {
+            true => &b"foreload array record 1"[..],
+            false => b"foreload members 1",
+        });
         hash.update(roots);
         let mut sorted: Vec<&String> = members.iter().collect();
         sorted.sort_unstable();

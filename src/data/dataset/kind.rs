@@ -40,7 +40,7 @@ named!(FieldKind:
 /// Version of the listing rules. The rules define what a sample is, its image, its label, and the order of samples. An
 /// index that was made by other rules is never used, whatever its format version. Raise this number with every change
 /// of the rules, also of [`IMAGE_EXTENSIONS`].
-pub(super) const RULES: u32 = 6;
+pub(super) const RULES: u32 = 7;
 
 /// Extensions of images that can be decoded. If a sample has several images, the image whose extension comes first in
 /// this list is used.

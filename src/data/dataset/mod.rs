@@ -28,9 +28,11 @@
 //!   `gather.rs`. `manifest.rs` makes samples of the files that a table lists.
 //! - `splits.rs` assigns files to splits by their names or by a README (`dataset_card.rs`). `split_directories.rs`
 //!   assigns directories to splits.
+//! - A sample of arrays can be stored in many places. `arrays/` computes these places.
 //! - A value in a compressed block has no offset in its shard. `blocks.rs` gives the value an address after the shard's
 //!   end, so that extents, members and caches work as for any sample. `whole_file.rs` treats a compressed shard as one
 //!   block, and `unpacked.rs` is the shared cache of decompressed blocks.
+//! - `arrays/` has samples whose bytes are in many places: computed lists of extents, which are read at once.
 //! - `neighbour_blocks.rs` groups neighbouring samples of an epoch, so that one read fetches a group. `packed/` has the
 //!   format of packed datasets.
 
@@ -39,6 +41,7 @@ use base::notices::Notices;
 use std::path::PathBuf;
 
 pub mod archive;
+pub mod arrays;
 pub mod arrow;
 mod bad_shards;
 mod below;
@@ -56,6 +59,7 @@ mod directory;
 mod folder;
 mod format;
 mod gather;
+pub mod hdf5;
 mod hugging_face;
 mod ignored;
 mod index;
@@ -94,6 +98,7 @@ mod unpack;
 mod unpacked;
 mod value_kinds;
 mod whole_file;
+pub mod zarr;
 
 pub use crate::source::RequestCounts as IndexRequests;
 pub use crate::source::{COARSE_TICK, is_url, shown as shown_root, without_secrets};
@@ -176,6 +181,18 @@ pub enum Changed {
 
 named!(Changed: "rebuild" => Rebuild, "warn" => Warn, "refuse" => Refuse);
 
+/// What one sample of a dataset of arrays is. Each value makes another dataset, with its own index.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SampleAxis {
+    /// A row: the elements with one index in the first dimension. All arrays that are read have equally many rows.
+    #[default]
+    Axis0,
+    /// A file with all of its arrays.
+    File,
+}
+
+named!(SampleAxis: "0" => Axis0, "file" => File);
+
 /// Options for finding or building the index.
 #[derive(Debug, Clone, Default)]
 pub struct IndexOptions {
@@ -208,6 +225,8 @@ pub struct IndexOptions {
     /// Members that are requested as contents of files. If a manifest has a text column with the name of one of them,
     /// its strings are read as file names.
     pub of_files: Vec<String>,
+    /// In a dataset of arrays, what one sample is. Other layouts ignore it.
+    pub sample_axis: SampleAxis,
     /// Whether every stem of tar shards is a sample, even without an image. If some stems have no image, this option
     /// makes another dataset, with its own index and order.
     pub every_stem: bool,

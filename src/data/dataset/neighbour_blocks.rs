@@ -1,8 +1,11 @@
 //! Blocks of neighbouring samples. If the order of an epoch keeps neighbours together, each block is read at once. →
 //! `tests/data/neighbour_blocks.rs`
 
-use super::{DatasetIndex, Extent, FileBlock, FileId, MAX_CACHED_BYTES};
+use super::arrays::CHUNKS;
+use super::arrays::record::SampleRecord;
+use super::{DatasetIndex, Extent, FileId, MAX_CACHED_BYTES};
 use sha2::{Digest, Sha256};
+use std::ops::Range;
 
 /// Maximum size in bytes of a block of uncompressed samples. At this size, the overhead of a request to a server is
 /// small.
@@ -21,18 +24,21 @@ struct NeighbourBlock {
     start: u64,
     end: u64,
     is_compressed: bool,
+    /// The decoded bytes of all chunks that the samples share; `None` if they share none.
+    chunk_bytes: Option<u64>,
 }
 
 impl NeighbourBlock {
     fn bytes(&self) -> u64 {
-        self.end - self.start
+        self.chunk_bytes.unwrap_or(self.end - self.start)
     }
 }
 
 /// The blocks of neighbouring samples from which epochs draw, in the order of the samples.
 ///
-/// A block has all samples of a compressed block, or consecutive samples of a shard, up to a limited number of bytes
-/// including gaps. The blocks depend on the dataset and on the selected samples, but not on where the dataset is
+/// A block has all samples of a compressed block or of a chunk of an array, or consecutive samples of a shard, up to a
+/// limited number of bytes including gaps. If samples share chunks of several arrays, the largest chunk determines the
+/// samples of a block. The blocks depend on the dataset and on the selected samples, but not on where the dataset is
 /// stored.
 #[derive(Debug)]
 pub struct NeighbourBlocks {
@@ -50,15 +56,17 @@ impl NeighbourBlocks {
         let mut neighbour_blocks: Vec<NeighbourBlock> = Vec::new();
         for number in 0..members {
             let extent = index.extent(member(number));
+            let of_record = index.record(extent).map(|record| extents_of(extent, &record));
+            let extents = of_record.as_deref().unwrap_or(std::slice::from_ref(&extent));
             if let Some(last) = neighbour_blocks.last_mut()
-                && last.accepts(extent, most)
+                && let Some(extent) = extents.iter().find(|extent| last.accepts(**extent, most))
             {
                 if extent.length > 0 {
                     last.end = last.end.max(extent.offset + u64::from(extent.length));
                 }
                 continue;
             }
-            neighbour_blocks.push(NeighbourBlock::begin(index, number, extent));
+            neighbour_blocks.extend(NeighbourBlock::begin(index, number, extents));
         }
         Self::of(neighbour_blocks, members)
     }
@@ -75,6 +83,7 @@ impl NeighbourBlocks {
                 start,
                 end,
                 is_compressed: false,
+                chunk_bytes: None,
             });
             (first, start) = (first + members, end);
         }
@@ -132,7 +141,7 @@ impl NeighbourBlocks {
     ///
     /// # Panics
     /// Panics if the block does not exist.
-    pub fn members_of(&self, neighbour_block: usize) -> std::ops::Range<u64> {
+    pub fn members_of(&self, neighbour_block: usize) -> Range<u64> {
         let end = self.neighbour_blocks.get(neighbour_block + 1).map_or(self.members, |next| next.first);
         self.neighbour_blocks[neighbour_block].first..end
     }
@@ -170,17 +179,32 @@ impl NeighbourBlocks {
     }
 }
 
+/// The extents of which the block of a sample with this record must contain one: its parts of chunks that samples
+/// share, or a record in one piece, which can be read with its neighbours. Any other record keeps its address `extent`,
+/// so that it is a block of its own.
+fn extents_of(extent: Extent, record: &SampleRecord) -> Vec<Extent> {
+    let is_chunk = |extent: &Extent| extent.offset >= CHUNKS;
+    let pieces: Vec<Extent> = record.pieces.iter().map(|piece| piece.extent).collect();
+    match &pieces[..] {
+        [_] => pieces,
+        _ if pieces.iter().any(is_chunk) => pieces.into_iter().filter(is_chunk).collect(),
+        _ => vec![extent],
+    }
+}
+
 impl NeighbourBlock {
-    fn begin(index: &DatasetIndex, first: u64, extent: Extent) -> Self {
-        let Extent { file, offset, length } = extent;
-        match index.block(extent).map(|block: FileBlock| block.addresses()) {
-            Some(addresses) => {
-                Self { first, file, start: addresses.start, end: addresses.end, is_compressed: true }
-            }
-            None => {
-                Self { first, file, start: offset, end: offset + u64::from(length), is_compressed: false }
-            }
-        }
+    fn begin(index: &DatasetIndex, first: u64, extents: &[Extent]) -> Option<Self> {
+        let blocks = extents.iter().filter_map(|&extent| Some((extent, index.block(extent)?)));
+        let blocks: Vec<_> = blocks.collect();
+        let Some((extent, largest)) = blocks.iter().rev().max_by_key(|(_, block)| block.unpacked()) else {
+            let Extent { file, offset, length } = *extents.first()?;
+            let end = offset + u64::from(length);
+            return Some(Self { first, file, start: offset, end, is_compressed: false, chunk_bytes: None });
+        };
+        let (file, Range { start, end }) = (extent.file, largest.addresses());
+        let bytes = blocks.iter().map(|(_, block)| block.unpacked()).sum();
+        let chunk_bytes = (extent.offset >= CHUNKS).then_some(bytes);
+        Some(Self { first, file, start, end, is_compressed: true, chunk_bytes })
     }
 
     /// Whether the next sample, at `extent`, also belongs to the block. A sample without an image has no bytes, so its
@@ -195,6 +219,7 @@ impl NeighbourBlock {
             return file == self.file && self.start <= offset && end <= self.end;
         }
         file == self.file
+            && offset < CHUNKS
             && self.end <= offset
             && offset - self.end <= MAX_BETWEEN
             && end - self.start <= most

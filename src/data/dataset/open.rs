@@ -15,6 +15,7 @@ use super::packed::PackedManifest;
 use super::parallel::for_each;
 use super::part::DatasetPart;
 use super::places::ROOT_SURVEY;
+use super::selected_members::IMAGE;
 use super::shards::DatasetShards;
 use super::survey::{self, Survey};
 use super::{
@@ -110,17 +111,26 @@ struct IndexOpening<'a> {
 impl IndexOpening<'_> {
     /// Returns the index in `directory`. Builds the index if none exists, or if the dataset no longer matches it.
     fn open_in(&self, directory: &IndexDirectory) -> Result<DatasetPart> {
-        let file = directory.file(&self.canonical, self.options)?;
+        let index = self.open_file(&directory.file(&self.canonical, self.options, None)?)?;
+        let arrays = chosen_arrays(self.options);
+        if index.has_arrays(arrays.as_deref()) {
+            return Ok(index);
+        }
+        // The number of samples depends on the arrays that are chosen, so another choice has an index of its own.
+        self.open_file(&directory.file(&self.canonical, self.options, Some(&arrays.unwrap_or_default()))?)
+    }
+
+    fn open_file(&self, file: &Path) -> Result<DatasetPart> {
         let find = || {
             if self.options.rebuild {
                 return Ok(FoundIndex::Missing("a rebuild was requested".to_owned()));
             }
-            self.find(&file)
+            self.find(file)
         };
         if let FoundIndex::Same(index) = find()? {
             return Ok(index);
         }
-        let lock = directory::lock(&file, self.root, self.cancel);
+        let lock = directory::lock(file, self.root, self.cancel);
         self.cancel.check(self.root)?;
         // Another process might have built or revalidated the index while this process waited.
         let (because, change) = match find()? {
@@ -132,8 +142,8 @@ impl IndexOpening<'_> {
             },
         };
         let _lock = lock?;
-        self.build(&file)?;
-        let mut built = self.load(&file, self.members_to_load())?;
+        self.build(file)?;
+        let mut built = self.load(file, self.members_to_load())?;
         built.origin = IndexOrigin::Built(because);
         if let Some((change, was)) = change {
             let then = match was == built.fingerprint() {
@@ -309,7 +319,9 @@ impl IndexOpening<'_> {
             empty_message = "the shards hold no sample".to_owned();
         }
         let label = options.label.clone();
-        let reading = ShardReadOptions { every_stem, label, ..ShardReadOptions::default() };
+        let (sample_axis, arrays) = (options.sample_axis, chosen_arrays(options));
+        let reading =
+            ShardReadOptions { every_stem, label, sample_axis, arrays, ..ShardReadOptions::default() };
         let (mut labels, mut unread) = (None, UnreadShards::default());
         let more = match &packed {
             Some(manifest) => {
@@ -335,6 +347,9 @@ impl IndexOpening<'_> {
             None => folder::index(search, &classes, &mut builder, threads, &progress)?,
         };
         notes.absorb(more);
+        if layout.is_array() {
+            (notes.sample_axis, notes.chosen_arrays) = (options.sample_axis, chosen_arrays(options));
+        }
         unread.record((*root, source), options, (shards.len(), builder.samples()), &mut notes)?;
         if builder.samples() == 0
             && let Some((layout, splits)) = layouts::marked_directories(source, &classes, options.contents)?
@@ -356,6 +371,16 @@ impl IndexOpening<'_> {
             fingerprint,
         })
     }
+}
+
+/// The fields that can be arrays, sorted; `None` if the user chose none. Loaders of images ask for [`IMAGE`] without a
+/// kind, also where it is no array.
+fn chosen_arrays(options: &IndexOptions) -> Option<Vec<String>> {
+    let may_be = |name: &String| name != IMAGE || options.of_files.contains(name);
+    let mut chosen: Vec<String> = options.members.clone()?.into_iter().filter(may_be).collect();
+    chosen.sort_unstable();
+    chosen.dedup();
+    (!chosen.is_empty()).then_some(chosen)
 }
 
 enum FoundIndex {
@@ -389,7 +414,7 @@ pub(super) fn verify(index: &DatasetPart, notices: &Notices) -> Result<()> {
     let Some(layout_impl) = index.layout().shards() else { return Ok(()) };
     let parser = layout_impl.parser(&*index.source, &index.reading())?;
     let (not_compared, faults) = (Mutex::new(BTreeSet::new()), Mutex::new(Vec::new()));
-    for_each(threads, index.groups(), |group| {
+    for_each(threads, index.shards(), |group| {
         let shard = index.group_path(group);
         if index.notes.bad_shard(shard).is_some() {
             return Ok(());

@@ -1,11 +1,14 @@
 //! One dataset of an index: everything below one root. In this module, samples and files are numbered from 0. Values
 //! from the index file are clamped: a damaged file can give wrong results, but no access out of bounds.
 
+mod arrays;
 mod blocks;
+mod chunk_files;
 mod named_files;
 mod remote;
 mod stamps;
 
+use super::arrays::ArraySelection;
 use super::cells::ColumnCells;
 use super::format::{
     GROUP_PREFIX, GROUP_ROW, GROUP_SUFFIX, GroupEnd, IndexFile, STAMP_ROW, Section, stamp_at, u32_at, u64_at,
@@ -13,10 +16,11 @@ use super::format::{
 use super::layouts::ShardReadOptions;
 use super::selected_members::MemberSelection;
 use super::summary;
-use super::{BadShards, Extent, FileId, Fingerprint, IndexOrigin, Layout, Notes, Stamp};
+use super::{BadShards, Extent, FileId, FileVersion, Fingerprint, IndexOrigin, Layout, Notes, Stamp};
 use crate::source::DatasetSource;
 use base::error::{Error, Result};
 use base::parts::RawHeaderSummary;
+use chunk_files::ChunkFiles;
 use named_files::NamedFiles;
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
@@ -25,7 +29,7 @@ use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 /// A dataset: its index file and its source. Methods panic if a sample or file number is out of range, as
 /// [`super::DatasetIndex`] documents.
@@ -54,7 +58,12 @@ pub(super) struct DatasetPart {
     pub(super) accepting: Mutex<()>,
     /// The members that are read from each sample; `None` if only the image is read.
     pub(super) members: Option<MemberSelection>,
+    /// The arrays that are read of each sample, in a layout of arrays.
+    pub(super) arrays: Option<ArraySelection>,
     named_files: Vec<NamedFiles>,
+    chunk_files: Vec<ChunkFiles>,
+    /// The version of all files of the selected arrays, if none has changed since the index was opened.
+    array_version: OnceLock<Option<FileVersion>>,
     pub(super) selected_columns: Vec<ColumnCells<'static>>,
     /// The indices of a shard's samples, sorted by image offset. Only shards of tables whose samples are not in this
     /// order have an entry.
@@ -91,13 +100,22 @@ impl DatasetPart {
             any_accepted: AtomicBool::default(),
             accepting: Mutex::default(),
             members: None,
+            arrays: None,
             named_files: Vec::new(),
+            chunk_files: Vec::new(),
+            array_version: OnceLock::new(),
             selected_columns: Vec::new(),
             image_order: HashMap::new(),
             changed_shards: HashSet::new(),
         };
         part.has_remote |= part.notes.on_servers;
-        if part.layout().is_table() && part.layout().is_sharded() {
+        part.chunk_files = part.find_chunk_files();
+        if part.groups() as u64 + part.chunk_file_numbers() > u64::from(u32::MAX) {
+            let message =
+                "has more than 4 294 967 295 chunks: choose fewer arrays with fields=, or write shards";
+            return Err(Error::dataset(root, message));
+        }
+        if part.layout().is_table() && part.layout().is_sharded() && !part.layout().is_array() {
             part.image_order = part.orders_of_images();
         }
         Ok(part)
@@ -136,7 +154,7 @@ impl DatasetPart {
 
     pub(super) fn files(&self) -> u32 {
         if self.layout().is_sharded() {
-            return self.groups() as u32;
+            return (self.groups() as u64 + self.chunk_file_numbers()) as u32;
         }
         (self.len() * (1 + self.named_files.len() as u64)) as u32
     }
@@ -164,6 +182,9 @@ impl DatasetPart {
 
     /// The extent of a sample's image, or of the member that replaces a missing image.
     pub(super) fn image(&self, sample: u64) -> Extent {
+        if self.layout().is_array() {
+            return self.record_extent(sample);
+        }
         let length = self.column(Section::Lengths, sample).min(self.file.header.largest);
         if self.layout().is_sharded() {
             Extent { file: FileId(self.group_of(sample) as u32), offset: self.place(sample), length }
@@ -192,7 +213,9 @@ impl DatasetPart {
     }
 
     pub(super) fn sample_of(&self, extent: Extent) -> Option<u64> {
-        let sample = if self.layout().is_sharded() {
+        let sample = if self.layout().is_array() {
+            self.sample_of_record(extent)?
+        } else if self.layout().is_sharded() {
             let Range { start, end } = self.samples_of(extent.file);
             match &self.members {
                 Some(members) => self.sample_with(members, start..end, extent)?,
@@ -223,22 +246,27 @@ impl DatasetPart {
     }
 
     pub(super) fn largest(&self) -> u32 {
-        self.members.as_ref().map_or(self.file.header.largest, |members| members.largest)
+        let largest = self.arrays.as_ref().map(|arrays| arrays.largest);
+        let largest = largest.or_else(|| Some(self.members.as_ref()?.largest));
+        largest.unwrap_or(self.file.header.largest)
     }
 
     pub(super) fn total_bytes(&self) -> u64 {
-        self.members.as_ref().map_or(self.file.header.total_bytes, |members| members.total)
+        let total = self.arrays.as_ref().map(|arrays| arrays.total);
+        let total = total.or_else(|| Some(self.members.as_ref()?.total));
+        total.unwrap_or(self.file.header.total_bytes)
     }
 
     pub(super) fn total_reads(&self) -> u64 {
+        if let Some(arrays) = &self.arrays {
+            return arrays.reads;
+        }
         self.len() + self.members.as_ref().map_or(0, |members| members.separate_reads)
     }
 
     pub(super) fn samples_of(&self, file: FileId) -> Range<u64> {
         if self.layout().is_sharded() {
-            let group = file.0 as usize;
-            assert!(group < self.groups(), "file {group} of {}", self.groups());
-            self.samples_of_group(group)
+            if self.is_group(file) { self.samples_of_group(file.0 as usize) } else { 0..0 }
         } else {
             // Files that a manifest column names in addition to the samples' own files are not samples.
             let [start, end] = [0, 1].map(|more| (u64::from(file.0) + more).min(self.len()));
@@ -248,7 +276,7 @@ impl DatasetPart {
 
     pub(super) fn path(&self, file: FileId) -> PathBuf {
         if self.layout().is_sharded() {
-            return self.source.path(self.group_path(file.0 as usize));
+            return self.source.path(&self.name_in_source(file));
         }
         if let Some(name) = self.named_file(file) {
             return self.source.path(&name);
@@ -312,7 +340,7 @@ impl DatasetPart {
     /// The name by which `source` opens a file; empty if the root itself is the shard.
     pub(super) fn name_in_source(&self, file: FileId) -> Vec<u8> {
         if self.layout().is_sharded() {
-            return self.group_path(file.0 as usize).to_vec();
+            return self.chunk_file(file).unwrap_or_else(|| self.group_path(file.0 as usize).to_vec());
         }
         self.name_below(file)
     }
@@ -320,7 +348,7 @@ impl DatasetPart {
     /// A file's path below the root; its file name if the root is this file.
     pub(super) fn name_below(&self, file: FileId) -> Vec<u8> {
         if self.layout().is_sharded() {
-            return self.shard_name(file.0 as usize).to_vec();
+            return self.chunk_file(file).unwrap_or_else(|| self.shard_name(file.0 as usize).to_vec());
         }
         if let Some(name) = self.named_file(file) {
             return name;
@@ -344,6 +372,8 @@ impl DatasetPart {
             every_stem: self.notes.every_stem,
             label: self.label_asked.clone(),
             not_labels: self.notes.not_labels.clone(),
+            sample_axis: self.notes.sample_axis,
+            arrays: self.notes.chosen_arrays.clone(),
         }
     }
 

@@ -66,8 +66,9 @@ impl TableColumn {
         if let TableCells::Extents(extents) = &self.cells { Some(extents) } else { None }
     }
 
-    fn count(&self) -> Option<usize> {
-        match &self.cells {
+    /// The number of cells; `None` if the column cannot be read.
+    pub(super) fn count(&self) -> Option<u64> {
+        let count = match &self.cells {
             TableCells::Extents(cells) => Some(cells.len()),
             TableCells::Bools(cells) => Some(cells.len()),
             TableCells::Integers(cells) => Some(cells.len()),
@@ -76,7 +77,8 @@ impl TableColumn {
             TableCells::FloatLists(_, cells) => Some(cells.len()),
             TableCells::Texts(cells) => Some(cells.len()),
             TableCells::Refused(_) => None,
-        }
+        };
+        count.map(|count| count as u64)
     }
 }
 
@@ -88,7 +90,7 @@ fn check(table: &ShardTable) -> Result<(), Malformed> {
         }
     }
     for column in &table.columns {
-        if column.count().is_some_and(|count| count as u64 != table.samples) {
+        if column.count().is_some_and(|count| count != table.samples) {
             return fail(format!("the column {:?} does not have one value for each sample", column.name));
         }
         let far = |cell: &&CellExtent| cell.offset > super::part::MAX_OFFSET;
@@ -102,7 +104,7 @@ fn check(table: &ShardTable) -> Result<(), Malformed> {
     Ok(())
 }
 
-fn take_labels(found: &mut ShardContents, samples: u64, labels: Option<ColumnLabels<'_>>) {
+pub(super) fn take_labels(found: &mut ShardContents, samples: u64, labels: Option<ColumnLabels<'_>>) {
     let findings = &mut found.findings;
     let Some(ColumnLabels { column, numbers, classes, are_values }) = labels else {
         findings.unlabeled = (samples > 0).then(|| "0".to_owned());

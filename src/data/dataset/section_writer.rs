@@ -1,12 +1,14 @@
 //! Writer of the sections of an index file. Most sections are copied from the spill file, which holds the rows of the
 //! groups.
 
+use super::Contents;
+use super::arrays::{CELL_ROW, SpilledArray};
 use super::build::IndexFacts;
 use super::cancel::Cancel;
 use super::cells::{CellType, ColumnFacts};
-use super::format::{HEADER, SectionEntry};
+use super::format::{HEADER, IndexHeader, Section, SectionEntry};
 use super::member::{MEMBER_ROW, MemberRow};
-use super::spill::SpilledGroup;
+use super::spill::{CLASS_OF_FILES, SpilledGroup};
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -54,6 +56,14 @@ impl<'a> SectionWriter<'a> {
             self.put(part)?;
         }
         Ok(())
+    }
+
+    /// Copies the cells of an array, with the numbers that its files have in the whole index.
+    pub(super) fn copy_cells(&mut self, from: &File, array: &SpilledArray) -> std::io::Result<()> {
+        if array.base == 0 {
+            return self.copy(from, array.cells.clone());
+        }
+        Self::each_row(from, array.cells.clone(), |row: &[u8; CELL_ROW]| self.put(&array.moved(row)))
     }
 
     fn each_row<const N: usize>(
@@ -177,4 +187,33 @@ impl<'a> SectionWriter<'a> {
         let (offset, hash) = self.open.take().unwrap_or_default();
         SectionEntry { offset, length: self.at - offset, digest: hash.finalize().into() }
     }
+}
+
+/// Digest of the layout and the content sections. The content sections hold relative paths, extents and labels, but no
+/// times or absolute paths. The files that belong to shards of arrays are left out: they depend on which arrays were
+/// chosen, and on whether a server lists directories.
+pub(super) fn fingerprint(
+    header: &IndexHeader,
+    table: &[SectionEntry; Section::COUNT],
+    groups: &[SpilledGroup],
+) -> [u8; 32] {
+    let is_array = header.layout.is_array();
+    let is_hashed = |section: &Section| {
+        section.is_content() && !(is_array && matches!(section, Section::Groups | Section::Paths))
+    };
+    let mut hash = Sha256::new();
+    hash.update(match header.contents {
+        Contents::Images => &b"foreload dataset 1"[..],
+        Contents::Files => b"foreload files 1",
+    });
+    hash.update([header.layout as u8]);
+    for section in Section::ALL.into_iter().filter(is_hashed) {
+        hash.update(table[section as usize].digest);
+    }
+    for shard in groups.iter().filter(|group| is_array && group.class != CLASS_OF_FILES) {
+        hash.update((shard.path.len() as u64).to_le_bytes());
+        hash.update(&shard.path);
+        hash.update(shard.samples.to_le_bytes());
+    }
+    hash.finalize().into()
 }

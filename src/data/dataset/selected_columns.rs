@@ -28,7 +28,8 @@ impl DatasetPart {
             let refused = if let CellType::Refused(reason) = cells { Some(reason) } else { None };
             TableField { name, kind, refused }
         });
-        let mut fields: Vec<TableField> = members.chain(columns).collect();
+        // An array with one number for each sample is both, and such a field usually means its numbers.
+        let mut fields: Vec<TableField> = columns.chain(members).collect();
         // A column can have small values in some shards and bytes in others, and so give two fields. Sort the refused
         // field first, so that `dedup_by` keeps it.
         fields.sort_by(|a, b| (&a.name, a.refused.is_none()).cmp(&(&b.name, b.refused.is_none())));
@@ -42,7 +43,8 @@ impl DatasetPart {
             None => format!("{:?}", field.name),
         };
         let fields: Vec<String> = self.table_fields().into_iter().take(20).map(field).collect();
-        format!("has no column of images; select other columns with fields=: {}", fields.join(", "))
+        let found = if self.layout().is_array() { "arrays" } else { "other columns" };
+        format!("has no column of images; select {found} with fields=: {}", fields.join(", "))
     }
 
     /// Loads the columns with these names. The index file must have been loaded together with its columns.

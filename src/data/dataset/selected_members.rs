@@ -69,6 +69,9 @@ impl DatasetPart {
     /// nothing, so that only [`IMAGE`] is read. The index must have been loaded with its members. Drops the locations
     /// of all other members.
     pub(super) fn select(&mut self, selected: &[String]) -> Result<()> {
+        if self.layout().is_array() {
+            return if selected.is_empty() { Ok(()) } else { self.select_arrays(selected) };
+        }
         let all_have_images = !self.notes.every_stem && !self.notes.images_missing;
         if selected.is_empty() || selected.iter().all(|key| key == IMAGE) && all_have_images {
             return Ok(());
@@ -184,6 +187,9 @@ impl DatasetPart {
     /// Locates the selected member at index `member` in a sample. If no members were selected, the only member is the
     /// image.
     pub(super) fn member(&self, sample: u64, member: usize) -> MemberBytes {
+        if self.layout().is_array() {
+            return self.array_member(sample, member);
+        }
         let image = self.image(sample);
         let Some(members) = &self.members else {
             return MemberBytes::WholeExtent;
@@ -251,7 +257,7 @@ impl DatasetPart {
     /// The bytes of all members of the samples; `None` if samples are loose files, or if the index was loaded without
     /// members.
     pub(super) fn member_bytes(&self) -> Option<SampleBytes> {
-        let known = self.file.has_members && !self.keys().is_empty();
+        let known = self.file.has_members && !self.keys().is_empty() && !self.layout().is_array();
         known.then(|| SampleBytes::of((0..self.len()).map(|sample| self.bytes_of_sample(sample))))
     }
 

@@ -2,6 +2,7 @@
 //! contents of some shards determine the options by which all shards must be read, all shards are read a second time
 //! (`ShardsFound::read_again`).
 
+use super::arrays::{self, ArrayFile};
 use super::bad_shards::UnreadShards;
 use super::build::{GroupRows, IndexBuilder, IndexGroup, ShardRows};
 use super::cancel::Cancel;
@@ -89,6 +90,36 @@ pub(super) fn index(
     // shards. Threads can find them in any order.
     let (mut labeled, mut unlabeled, mut unusable): (Option<Named>, Option<Named>, Option<Named>) =
         (None, None, None);
+    // The shards whose arrays are joined to samples when all shards have been read.
+    let mut joined: Vec<(&Vec<u8>, Stamp, ShardContents)> = Vec::new();
+    let mut add = |shard: &Vec<u8>, stamp: Stamp, contents: ShardContents| -> Result<()> {
+        let ShardContents { mut rows, findings } = contents;
+        if findings.classes_are_values && !names.are_too_many() {
+            names.renumber(&mut rows.samples, &findings.classes);
+        }
+        record_text_storage(&rows, &mut verbatim, &mut kept);
+        for ArrayFile { path, stamp } in std::mem::take(&mut rows.files) {
+            builder.add(&IndexGroup { path, stamp, rows: GroupRows::ArrayFile })?;
+        }
+        let rows = GroupRows::Shard(rows);
+        builder.add(&IndexGroup { path: shard.clone(), stamp, rows })?;
+        if findings.labeled.is_some() {
+            let of_schema = (!findings.classes_are_values).then_some(findings.classes);
+            let column = findings.label_column.unwrap_or_default();
+            label_columns.insert(column.clone());
+            label.add(shard, Some((column, of_schema)));
+        } else if layout.is_table() {
+            keep_first(&mut empty_label, shard, findings.label_column);
+        }
+        keep_first(&mut labeled, shard, findings.labeled);
+        keep_first(&mut unlabeled, shard, findings.unlabeled);
+        keep_first(&mut unusable, shard, findings.unusable);
+        has_images |= findings.has_images;
+        smallest_label = smallest_label.into_iter().chain(findings.smallest_label).min();
+        image.add(shard, findings.notes.image.clone());
+        notes.absorb(findings.notes);
+        Ok(())
+    };
     collect(
         threads.min(shards.len()),
         |send| {
@@ -99,35 +130,22 @@ pub(super) fn index(
             }
         },
         |(shard, read): (&Vec<u8>, ReadShard<ShardContents>)| {
-            let ShardContents { mut rows, findings } = read.found.unwrap_or_else(|error| {
+            let contents = read.found.unwrap_or_else(|error| {
                 unread.add(shard, error);
                 ShardContents::default()
             });
-            if findings.classes_are_values && !names.are_too_many() {
-                names.renumber(&mut rows.samples, &findings.classes);
-            }
-            record_text_storage(&rows, &mut verbatim, &mut kept);
-            let rows = GroupRows::Shard(rows);
-            builder.add(&IndexGroup { path: shard.clone(), stamp: read.stamp, rows })?;
             progress.step(1);
-            if findings.labeled.is_some() {
-                let of_schema = (!findings.classes_are_values).then_some(findings.classes);
-                let column = findings.label_column.unwrap_or_default();
-                label_columns.insert(column.clone());
-                label.add(shard, Some((column, of_schema)));
-            } else if layout.is_table() {
-                keep_first(&mut empty_label, shard, findings.label_column);
+            if layout.is_joined(reading.sample_axis) {
+                joined.push((shard, read.stamp, contents));
+                return Ok(());
             }
-            keep_first(&mut labeled, shard, findings.labeled);
-            keep_first(&mut unlabeled, shard, findings.unlabeled);
-            keep_first(&mut unusable, shard, findings.unusable);
-            has_images |= findings.has_images;
-            smallest_label = smallest_label.into_iter().chain(findings.smallest_label).min();
-            image.add(shard, findings.notes.image.clone());
-            notes.absorb(findings.notes);
-            Ok(())
+            add(shard, read.stamp, contents)
         },
     )?;
+    joined.sort_by_key(|(shard, ..)| *shard);
+    let mut contents: Vec<&mut ShardContents> = joined.iter_mut().map(|(.., contents)| contents).collect();
+    arrays::join(&mut contents, reading).map_err(|message| Error::dataset(source.path(&[]), message))?;
+    joined.into_iter().try_for_each(|(shard, stamp, contents)| add(shard, stamp, contents))?;
     if let Some([(one, of_one), (other, of_other)]) = image.differing() {
         let message = format!(
             "has its images in the column {of_other:?}, but {} has them in {of_one:?}: write all shards with one \

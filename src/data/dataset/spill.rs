@@ -1,16 +1,20 @@
 //! Locations of the rows of a group in the spill file of an index that is being built.
 
-use super::FieldKind;
-use super::Stamp;
+use super::arrays::SpilledArray;
 use super::blocks::CompressedBlock;
 use super::cells::{CellType, ColumnFacts};
 use super::member::MEMBER_ROW;
+use super::{FieldKind, Notes, Stamp};
 use base::parts::RawHeaderSummary;
 use std::ops::Range;
 
+/// The class of groups without samples that belong to other shards, which sorts them after all shards.
+pub(super) const CLASS_OF_FILES: u32 = 1;
+
 /// A group of samples (a shard, a directory or a manifest) whose rows are in the spill file, one kind of row after
 /// another. A shard has lengths, labels, offsets, header summaries, member counts and members. A directory has lengths,
-/// ends of names, and names. A manifest has the rows of a directory, then labels.
+/// ends of names, and names. A manifest has the rows of a directory, then labels. A shard of arrays has
+/// labels, then the cells of its arrays.
 #[derive(Default)]
 pub(super) struct SpilledGroup {
     pub(super) class: u32,
@@ -30,6 +34,9 @@ pub(super) struct SpilledGroup {
     pub(super) columns: Vec<SpilledColumn>,
     /// The compressed blocks. There are few blocks compared with the samples, so the blocks stay in memory.
     pub(super) blocks: Vec<CompressedBlock>,
+    /// Whether samples are rows of arrays, which have labels but neither lengths nor offsets.
+    pub(super) is_of_arrays: bool,
+    pub(super) arrays: Vec<SpilledArray>,
 }
 
 pub(super) struct SpilledColumn {
@@ -67,7 +74,7 @@ impl SpilledGroup {
     }
 
     pub(super) fn lengths(&self) -> Range<u64> {
-        self.rows(self.at, 4)
+        self.rows(self.at, if self.is_of_arrays { 0 } else { 4 })
     }
 
     pub(super) fn labels(&self) -> Range<u64> {
@@ -75,7 +82,7 @@ impl SpilledGroup {
     }
 
     pub(super) fn offsets(&self) -> Range<u64> {
-        self.rows(self.labels().end, 8)
+        self.rows(self.labels().end, if self.is_of_arrays { 0 } else { 8 })
     }
 
     pub(super) fn header_summaries(&self) -> Range<u64> {
@@ -109,6 +116,37 @@ impl SpilledGroup {
     pub(super) fn own_path(&self) -> &[u8] {
         &self.path[..self.path.len() - self.affixes[0] - self.affixes[1]]
     }
+}
+
+/// Numbers the files of arrays that are not in a shard. Those with a stamp are groups; the files of chunks are numbered
+/// after all groups, as the chunks are ([`DatasetPart::chunk_file`](super::part::DatasetPart)).
+pub(super) fn number_array_files(groups: &mut [SpilledGroup], notes: &Notes) {
+    let of_files = |group: &SpilledGroup| (group.class == CLASS_OF_FILES).then(|| group.path.clone());
+    let files: Vec<Vec<u8>> = groups.iter().filter_map(of_files).collect();
+    let count = groups.len();
+    let mut cells = 0;
+    for (number, group) in groups.iter_mut().enumerate() {
+        let directory = directory_of(&group.path);
+        for array in &mut group.arrays {
+            let first = match notes.has_chunk_files(&group.path) {
+                true => Some(count as u64 + cells),
+                false => first_below(&files, directory).map(|first| (count - files.len() + first) as u64),
+            };
+            cells += array.cell_count();
+            array.base = first.map_or(0, |first| u32::try_from(first - number as u64).unwrap_or(u32::MAX));
+        }
+    }
+}
+
+/// The first of sorted paths that is in a directory; `None` if there is none.
+pub(super) fn first_below(paths: &[impl AsRef<[u8]>], directory: &[u8]) -> Option<usize> {
+    let first = paths.partition_point(|path| path.as_ref() < directory);
+    paths.get(first).filter(|path| path.as_ref().starts_with(directory)).map(|_| first)
+}
+
+/// The directory of a path, with a slash at its end unless it is the root.
+pub(super) fn directory_of(path: &[u8]) -> &[u8] {
+    &path[..path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)]
 }
 
 /// The longest prefix and suffix that all names share. The prefix and the suffix do not overlap in any name.

@@ -4,7 +4,8 @@ use super::layouts::Layout;
 use super::left_out::{SkipCost, SkipReason};
 use super::part::DatasetPart;
 use super::places::SkippedByReason;
-use super::{BadShard, FieldKind};
+use super::zarr::ChunkKeys;
+use super::{BadShard, FieldKind, SampleAxis};
 use crate::source::RequestCounts;
 use base::error::Error;
 use base::notices::{NoticeKind, Notices};
@@ -90,6 +91,16 @@ pub struct Notes {
     /// every start.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secrets: bool,
+    /// What one sample of a dataset of arrays is.
+    #[serde(default, skip_serializing_if = "is_axis0")]
+    pub sample_axis: SampleAxis,
+    /// The fields for which a dataset of arrays was indexed. Depending on the layout, the index has only these, or all
+    /// arrays with as many rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen_arrays: Option<Vec<String>>,
+    /// The arrays whose chunks are files of their own, by the paths of their shards, and how these files are named.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) chunk_keys: BTreeMap<String, ChunkKeys>,
     /// For a packed dataset, the layout of the dataset that was packed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packed_of: Option<Layout>,
@@ -131,10 +142,19 @@ impl LabelFault {
     }
 }
 
+fn is_axis0(axis: &SampleAxis) -> bool {
+    *axis == SampleAxis::Axis0
+}
+
 const REASONS_NAMED: usize = 5;
 const LONGEST_EXAMPLE: usize = 120;
 
 impl Notes {
+    /// Whether each chunk of the array of the shard with this path is a file.
+    pub(super) fn has_chunk_files(&self, path: &[u8]) -> bool {
+        !self.chunk_keys.is_empty() && self.chunk_keys.contains_key(&*String::from_utf8_lossy(path))
+    }
+
     pub(super) fn skip(&mut self, what: SkipReason, example: impl FnOnce() -> String) {
         self.skip_all(what, 1, example);
     }
@@ -240,6 +260,7 @@ impl Notes {
         self.image = self.image.take().or(other.image);
         self.incomplete = self.incomplete.take().or(other.incomplete);
         self.packed_of = self.packed_of.or(other.packed_of);
+        self.chunk_keys.extend(other.chunk_keys);
         if let Some(stem) = other.ambiguous {
             self.record_ambiguous(stem);
         }

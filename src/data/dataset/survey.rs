@@ -35,8 +35,9 @@ pub(super) type DetectedShards = (Layout, Vec<Vec<u8>>);
 
 const NO_DATASET: &str = "\
     holds no dataset: no class directories (root/class/image.jpg), no images, no shards (.tar, .tar.gz, .tar.zst, \
-    .tfrecord, .parquet, .arrow), no index.json of MDS, no state.json of save_to_disk, and nothing that foreload pack \
-    made; to open a table that lists files, such as train.csv, give the path of the table";
+    .tfrecord, .parquet, .arrow), no arrays (.npy, .npz, .h5, .nc, zarr), no index.json of MDS, no state.json of \
+    save_to_disk, and nothing that foreload pack made; to open a table that lists files, such as train.csv, give the \
+    path of the table";
 
 /// Suffixes of files that describe shards.
 const DESCRIPTIONS: &[&str] = &[
@@ -93,7 +94,7 @@ fn whole(search: DatasetSearch<'_>, split: Option<&str>) -> Result<Survey> {
         return Ok(of_manifest(manifest));
     }
     for (layout, layout_impl) in Layout::of_samples(contents) {
-        if layout_impl.marker_file().is_some_and(may_have)
+        if layout_impl.marker_files().iter().any(|name| may_have(name))
             && let Some(shards) = layout_impl.listed_shards(source, &[])?
         {
             return Ok(Survey::of_shards(layout, shards, Notes::default()));
@@ -171,6 +172,12 @@ fn images(search: DatasetSearch<'_>, mut found: RootListing, split: Option<&str>
     if let Some(below) = found.splits_below(search, &below, split)? {
         return Ok(below);
     }
+    if below.sample.is_none()
+        && let Some(arrays) = found.take_arrays(source)?
+    {
+        return Ok(arrays);
+    }
+    found.note_arrays();
     if found.directories_are_classes(search, &below)? {
         split_directories::refuse_in_classes(search, &found.directories)?;
         pairs::refuse(search, &found.directories)?;
@@ -323,6 +330,26 @@ impl RootListing {
         let Some(chosen) = splits::choose(search, None, split)? else { return Ok(None) };
         self.note_images();
         Ok(Some(Survey::of_split(chosen, self.notes.clone())))
+    }
+
+    /// Returns the arrays in the root, if there are any.
+    fn take_arrays(&mut self, source: &dyn DatasetSource) -> Result<Option<Survey>> {
+        let arrays = std::mem::take(&mut self.arrays);
+        let Some(&(layout, ref first)) = arrays.first() else { return Ok(None) };
+        if let Some((other, name)) = arrays.iter().find(|(other, _)| *other != layout) {
+            let message = format!(
+                "is one of {}, but {} next to it is one of {}: keep each dataset in a directory of its own",
+                other.title(),
+                text(first),
+                layout.title()
+            );
+            return Err(Error::dataset(source.path(name), message));
+        }
+        for name in &self.directories {
+            self.notes.skip(SkipReason::DirectoryWithoutImages, || text(name));
+        }
+        let arrays = arrays.into_iter().map(|(_, name)| name).collect();
+        Ok(Some(Survey::of_shards(layout, arrays, self.notes.clone())))
     }
 
     /// Returns the shards in the root that are not tars, if they are the dataset. If the root also has tars, or images

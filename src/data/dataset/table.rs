@@ -72,6 +72,15 @@ impl TableCells {
             Self::Extents(_) | Self::Refused(_) => FieldKind::Bytes,
         }
     }
+
+    /// The cells of a column of whole numbers.
+    pub(super) fn integers(&self) -> Option<Vec<Option<i64>>> {
+        match self {
+            Self::Integers(cells) => Some(cells.clone()),
+            Self::Bools(cells) => Some(cells.iter().map(|cell| cell.map(i64::from)).collect()),
+            _ => None,
+        }
+    }
 }
 
 /// Location of a cell's bytes in the shard.

@@ -167,6 +167,14 @@ impl UnpackFault {
     }
 }
 
+/// Decompresses gzip members, appended to `into`, to at most one byte more than `size` in all.
+///
+/// # Errors
+/// A description of what is wrong.
+pub(super) fn gzip(packed: &[u8], size: u64, into: &mut Vec<u8>) -> Result<(), String> {
+    unpack_gzip(packed, size, into).map_err(|fault| fault.describe(""))
+}
+
 /// Decompresses gzip members, to at most one byte more than `size`. Zeros after the last member are ignored, because
 /// tapes and some stores pad their blocks with zeros.
 fn unpack_gzip(packed: &[u8], size: u64, into: &mut Vec<u8>) -> Result<(), UnpackFault> {

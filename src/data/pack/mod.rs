@@ -158,6 +158,7 @@ pub fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync)) -> R
         return Err(Error::config("class_names", message));
     }
     let index = DatasetIndex::open(source, &options.index)?;
+    refuse_arrays(&index)?;
     let facts = index.packing_facts();
     if facts.layout == Layout::Packed {
         return Err(Error::dataset(index.root(), "is already a packed dataset"));
@@ -209,9 +210,14 @@ pub fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync)) -> R
     Ok(report(manifest, samples_before, again))
 }
 
-/// Whether a dataset can be packed: only if it is not already packed.
+/// Whether a dataset can be packed: only if it is not already packed, and its samples are not parts of arrays.
 pub fn can_pack(index: &DatasetIndex) -> bool {
-    !index.is_packed()
+    !index.is_packed() && !index.has_arrays()
+}
+
+fn refuse_arrays(index: &DatasetIndex) -> Result<()> {
+    let why = "holds arrays, which cannot be packed: a loader reads them as they are";
+    if index.has_arrays() { Err(Error::dataset(index.root(), why)) } else { Ok(()) }
 }
 
 struct PackedMaker<'a> {

@@ -76,6 +76,7 @@ pub fn pack_as_tars(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Syn
     let PackOptions { source, into, .. } = options;
     place::refuse_nested(source, into)?;
     let index = DatasetIndex::open(source, &options.index)?;
+    super::refuse_arrays(&index)?;
     let facts = index.packing_facts();
     let options = &options.within_memory(&index, &facts);
     let layout = facts.notes.packed_of.unwrap_or(facts.layout);

@@ -17,6 +17,7 @@
 //! found by the [`Stamp`]s of files and directories.
 
 mod braces;
+mod fields;
 mod file_system;
 mod http;
 mod listed;
@@ -24,18 +25,21 @@ mod manifest;
 mod object_url;
 #[cfg(feature = "objects")]
 mod objects;
+mod pages;
 mod ranges;
 mod read_at;
 mod remote_bytes;
 mod shard_list;
 mod stamp;
 
+pub use fields::{ByteFields, ended_text};
 use file_system::FileSystem;
 pub use file_system::is_gone;
 use http::HttpSource;
 use listed::BraceFiles;
 pub use manifest::{ManifestNames, ManifestSource, TableFormat};
 use object_url::ObjectUrl;
+pub use pages::Pages;
 pub use ranges::{ContentRange, PreparedRequest, RangeSource};
 pub use read_at::{Malformed, ReadAt, SizedFile, WINDOW, Window};
 use remote_bytes::RemoteBytes;

@@ -1,4 +1,4 @@
-//! The compressed blocks that hold samples.
+//! The compressed blocks that hold samples, and the chunks that several samples share.
 
 use super::DatasetIndex;
 use crate::dataset::blocks::{BlockContent, CompressedBlock};
@@ -36,19 +36,22 @@ impl BlockCosts {
 }
 
 impl DatasetIndex {
-    /// Whether any samples are in compressed blocks.
+    /// Whether any samples are in compressed blocks, or in chunks that several samples share and that must be decoded.
     pub fn has_blocks(&self) -> bool {
-        self.parts.iter().any(|placed| placed.part.blocks().len() > 0)
+        self.parts.iter().any(|placed| placed.part.has_blocks())
     }
 
-    /// The compressed block that holds the bytes of `extent`; `None` if the bytes are stored uncompressed.
+    /// The compressed block or the shared chunk that holds the bytes of `extent`; `None` if the bytes are stored
+    /// uncompressed.
     ///
     /// # Panics
     /// Panics when the index has no such file.
     pub fn block(&self, extent: Extent) -> Option<FileBlock> {
         let (part, own) = self.own_file(extent.file)?;
-        let row = part.block(Extent { file: own, ..extent })?;
-        let (content, version) = (BlockContent::Compressed(row), self.shard_version(extent.file));
+        let extent_in_part = Extent { file: own, ..extent };
+        let row = part.block(extent_in_part).map(BlockContent::Compressed);
+        let content = row.or_else(|| Some(BlockContent::Chunk(part.shared_chunk(extent_in_part)?)))?;
+        let version = self.shard_version(extent.file);
         Some(FileBlock { file: extent.file, content, version })
     }
 
@@ -74,13 +77,15 @@ impl DatasetIndex {
     }
 
     /// The location of an extent in its file, for messages. For a sample in a compressed block, this is the block's
-    /// location.
+    /// location; for arrays, it is that of their first bytes.
     pub fn place_in_file(&self, extent: Extent) -> Extent {
         if self.is_stream() {
             // The offset only identifies a sample of the stream, so do not show it.
             return Extent { offset: 0, ..extent };
         }
-        self.block(extent).map_or(extent, |block| block.extent())
+        let first = self.record(extent).and_then(|record| Some(record.pieces.first()?.extent));
+        let first = first.unwrap_or(extent);
+        self.block(first).map_or(first, |block| block.extent())
     }
 
     /// The samples whose extents are in a block.
@@ -112,11 +117,19 @@ impl DatasetIndex {
                 costs.packed_bytes += u64::from(row.packed);
                 costs.unpacked_bytes += u64::from(row.unpacked);
             }
+            for chunk in placed.part.shared_chunks() {
+                costs.blocks += 1;
+                costs.packed_bytes += chunk.packed;
+                costs.unpacked_bytes += chunk.unpacked;
+                costs.random_read_bytes += chunk.packed * chunk.samples;
+                costs.random_unpacked_bytes += chunk.unpacked * chunk.samples;
+                costs.sample_bytes += chunk.sample_bytes;
+            }
         }
         if costs.blocks == 0 {
             return None;
         }
-        for placed in &self.parts {
+        for placed in self.parts.iter().filter(|placed| placed.part.blocks().len() > 0) {
             let mut last: Option<(FileId, CompressedBlock)> = None;
             for sample in 0..placed.part.len() {
                 let extent = placed.part.extent(sample);
@@ -135,5 +148,104 @@ impl DatasetIndex {
             }
         }
         (costs.sample_bytes > 0).then_some(costs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::arrays::filters::ChunkFilter;
+    use crate::dataset::arrays::{ArrayFacts, ArrayStorage, CHUNKS, ChunkCell, ShardArray};
+    use crate::dataset::build::{GroupRows, IndexBuilder, IndexFacts, IndexGroup, ShardRows};
+    use crate::dataset::{Contents, Layout, Stamp};
+    use pixels::arrays::{MemoryOrder, Number, StoredType};
+    use std::path::Path;
+
+    /// An array of compressed chunks of 10 bytes each. The chunks in `absent` are not stored.
+    fn array(name: &str, shape: &[u64], chunk: &[u64], absent: &[usize]) -> ShardArray {
+        let stored = StoredType { number: Number::Unsigned(4), swapped: false };
+        let facts = serde_json::json!({
+            "name": name, "stored": stored, "order": MemoryOrder::RowMajor, "filters": [ChunkFilter::Zlib],
+        });
+        let facts: ArrayFacts = serde_json::from_value(facts).unwrap();
+        let count = shape.iter().zip(chunk).map(|(length, chunk)| length.div_ceil(*chunk)).product::<u64>();
+        let cell = |number: u64| ChunkCell { offset: 100 * number, length: 10, ..ChunkCell::absent() };
+        let mut cells: Vec<ChunkCell> = (0..count).map(cell).collect();
+        absent.iter().for_each(|&number| cells[number] = ChunkCell::absent());
+        ShardArray {
+            facts,
+            shape: shape.to_vec(),
+            storage: ArrayStorage::Grid { chunk: chunk.to_vec(), cells },
+        }
+    }
+
+    fn index(arrays: Vec<ShardArray>) -> DatasetIndex {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("x.index");
+        let mut builder = IndexBuilder::new(&target, Layout::Npy, Contents::Images).unwrap();
+        let names: Vec<String> = arrays.iter().map(|array| array.facts.name.clone()).collect();
+        let rows = GroupRows::Shard(ShardRows { arrays, array_samples: 10, ..ShardRows::default() });
+        builder.add(&IndexGroup { path: b"0".to_vec(), stamp: Stamp::default(), rows }).unwrap();
+        builder.finish(&IndexFacts { root: "/data".into(), ..IndexFacts::default() }).unwrap();
+        let mut index = DatasetIndex::load(Path::new("/data"), &target).unwrap();
+        index.parts[0].part.select_arrays(&names).unwrap();
+        index
+    }
+
+    #[test]
+    fn chunks_that_samples_share_are_blocks() {
+        // Each sample has parts of two chunks of x, of which one is absent, and of one chunk of y.
+        let index = index(vec![array("x", &[10, 4], &[4, 2], &[3]), array("y", &[10], &[3], &[])]);
+        assert!(index.has_blocks());
+        for sample in 0..10 {
+            let extent = index.extent(sample);
+            let record = index.record(extent).unwrap();
+            assert_eq!(record.pieces.len(), if (4..8).contains(&sample) { 2 } else { 3 });
+            for piece in &record.pieces {
+                let block = index.block(piece.extent).unwrap();
+                let range = block.range(piece.extent).unwrap();
+                let is_x = piece.extent.length == 8;
+                let (rows, row, bytes) = if is_x { (4, 8, 32) } else { (3, 4, 12) };
+                assert_eq!((block.is_compressed(), block.unpacked(), range.len()), (true, bytes, row));
+                assert_eq!(range.start, sample as usize % rows * row);
+                let number = if is_x { block.extent().offset / 200 } else { block.extent().offset / 100 };
+                assert_eq!((number, block.extent().length), (sample / rows as u64, 10));
+                assert_eq!(index.samples_in(&block), Vec::<u64>::new());
+            }
+            assert!(index.place_in_file(extent).offset < 1000);
+        }
+        let (file, x) = (FileId(0), CHUNKS);
+        // After the chunk, in an absent chunk, in another array.
+        let step = 32 + crate::dataset::blocks::APART;
+        for address in [x - 1, x + 32, x + 3 * step, x + 6 * step, x + (1 << 49)] {
+            assert_eq!(index.block(Extent { file, offset: address, length: 4 }), None, "{address}");
+        }
+        let costs = index.block_costs().unwrap();
+        let expected = BlockCosts {
+            blocks: 5 + 4,
+            packed_bytes: 90,
+            unpacked_bytes: 5 * 32 + 4 * 12,
+            random_read_bytes: (16 + 10) * 10,
+            random_unpacked_bytes: 16 * 32 + 10 * 12,
+            sample_bytes: 16 * 8 + 10 * 4,
+        };
+        assert_eq!((costs, index.total_reads(), index.reads_by_block()), (expected, 26, 9));
+    }
+
+    #[test]
+    fn the_samples_of_the_largest_chunk_are_neighbours() {
+        let all = index(vec![array("x", &[10, 4], &[4, 2], &[3]), array("y", &[10], &[3], &[])]);
+        let blocks = NeighbourBlocks::new(&all, 10, |member| member, 1);
+        let members: Vec<_> = (0..blocks.len()).map(|number| blocks.members_of(number)).collect();
+        let bytes: Vec<_> = (0..blocks.len()).map(|number| blocks.bytes_of(number)).collect();
+        assert_eq!((members, bytes), (vec![0..4, 4..8, 8..10], vec![76, 44, 76]));
+        assert!(blocks.has_neighbours());
+        let one = index(vec![array("y", &[10], &[3], &[1])]);
+        // Nothing is stored of the samples of an absent chunk, so they belong to the block before.
+        let blocks = NeighbourBlocks::new(&one, 10, |member| member, 1);
+        let members: Vec<_> = (0..blocks.len()).map(|number| blocks.members_of(number)).collect();
+        assert_eq!(members, [0..6, 6..9, 9..10]);
+        let alone = index(vec![array("x", &[10, 4], &[1, 4], &[])]);
+        assert!(!alone.has_blocks() && alone.block_costs().is_none());
     }
 }

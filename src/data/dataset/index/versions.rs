@@ -2,6 +2,7 @@
 
 use super::super::{FileId, FileVersion, Stamp, changes, open};
 use super::DatasetIndex;
+use crate::dataset::part::DatasetPart;
 use base::error::{Error, Result};
 
 impl DatasetIndex {
@@ -15,7 +16,9 @@ impl DatasetIndex {
     pub fn is_bad_shard(&self, file: FileId) -> bool {
         let (placed, file) = self.dataset_of_file(file);
         let part = &placed.part;
-        part.layout().is_sharded() && part.notes.bad_shard(part.group_path(file.0 as usize)).is_some()
+        part.layout().is_sharded()
+            && part.is_group(file)
+            && part.notes.bad_shard(part.group_path(file.0 as usize)).is_some()
     }
 
     /// Reads the current stamp of a file, which is a shard or a loose file. This is a call to the operating system,
@@ -32,12 +35,29 @@ impl DatasetIndex {
     }
 
     /// The version of a shard when it was indexed; `None` for a loose file, whose version is known only from its stamp.
+    /// If the arrays of each sample are in several files, this is the version of all these files.
     /// A shard whose samples differ from the index has [`FileVersion::NO_COPY`], which no cached copy matches.
     pub fn shard_version(&self, file: FileId) -> Option<FileVersion> {
         let (placed, file) = self.dataset_of_file(file);
+        if let Some(version) = placed.part.joined_version() {
+            return Some(version);
+        }
         let stamp = placed.part.shard_stamp(file)?;
         let has_changed = placed.part.changed_shards.contains(&(file.0 as usize));
         Some(if has_changed { FileVersion::NO_COPY } else { stamp.version() })
+    }
+
+    /// Reads the current version of a file. If several shards hold the arrays of each sample, this is the version of
+    /// all of them. If nothing changed, it is the version that [`DatasetIndex::shard_version`] returns.
+    ///
+    /// # Errors
+    /// The errors of [`DatasetIndex::stat`].
+    pub fn current_version(&self, file: FileId) -> Result<FileVersion> {
+        let placed = self.dataset_of_file(file).0;
+        let Some(shards) = placed.part.joined_shards() else { return Ok(self.stat(file)?.version()) };
+        let file = |shard| placed.global_file(FileId(shard as u32));
+        let now = shards.into_iter().map(|shard| Ok(self.stat(file(shard))?.version()));
+        Ok(DatasetPart::version_of_all(now.collect::<Result<Vec<_>>>()?.into_iter()))
     }
 
     /// Checks a shard whose stamp differs from [`DatasetIndex::shard_stamp`]. The shard is parsed again. If it holds

@@ -28,8 +28,8 @@ impl ShardLayout for ArrowShards {
         true
     }
 
-    fn marker_file(&self) -> Option<&'static str> {
-        Some(STATE)
+    fn marker_files(&self) -> &'static [&'static str] {
+        &[STATE]
     }
 
     fn listed_shards(&self, source: &dyn DatasetSource, directory: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {

@@ -4,7 +4,10 @@
 //! such shards is recognised. The [`ShardParser`] of the layout finds the samples of one shard.
 
 mod arrow;
+mod hdf5;
 mod mds;
+mod npy;
+mod npz;
 mod packed;
 mod parquet;
 mod tar_of_tars;
@@ -12,6 +15,7 @@ mod tf_example;
 pub(in crate::dataset) mod tfrecord;
 mod webdataset;
 mod wire;
+mod zarr;
 
 pub use mds::mds_table;
 pub(super) use packed::PackedShards;
@@ -21,13 +25,14 @@ pub use tf_example::tf_examples;
 pub use tfrecord::masked;
 pub use tfrecord::records;
 pub(super) use webdataset::TarShards;
+pub(super) use zarr::is_zarr_file;
 
-use super::Contents;
 use super::dataset_card::CARD;
 use super::label_column::LABELS;
 use super::rows_of_table;
 use super::samples::ShardContents;
 use super::table::ShardTable;
+use super::{Contents, SampleAxis};
 use crate::source::{DatasetSource, Malformed, OpenFile, ReadAt, is_gone};
 use base::error::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -46,6 +51,10 @@ pub(super) struct ShardReadOptions {
     pub(super) label: Option<String>,
     /// The columns that cannot be the label because of their values in some shard. Maps names to reasons.
     pub(super) not_labels: BTreeMap<String, String>,
+    /// In layouts of arrays, what one sample is.
+    pub(super) sample_axis: SampleAxis,
+    /// In layouts of arrays, the fields that the user chose; `None` for all arrays with as many rows as the largest.
+    pub(super) arrays: Option<Vec<String>>,
 }
 
 /// Whether the name is that of a temporary or internal file of a program that writes tables.
@@ -68,18 +77,18 @@ pub(super) trait ShardLayout: Sync {
         false
     }
 
-    /// The file that identifies a dataset of this layout by its presence in the root. `None` if the names of shards
-    /// identify the dataset.
-    fn marker_file(&self) -> Option<&'static str> {
-        None
+    /// Each of these files identifies a dataset of this layout by its presence in the root. Without any, the names of
+    /// shards identify the dataset.
+    fn marker_files(&self) -> &'static [&'static str] {
+        &[]
     }
 
-    /// Whether a file with this name is a shard that can be read only if a [`ShardLayout::marker_file`] lists it.
+    /// Whether a file with this name is a shard that can be read only if a [`ShardLayout::marker_files`] lists it.
     fn is_unlisted_shard(&self, _name: &[u8]) -> bool {
         false
     }
 
-    /// The shards below `directory` that the layout's [`ShardLayout::marker_file`] lists, sorted. `None` if the marker
+    /// The shards below `directory` that the layout's [`ShardLayout::marker_files`] lists, sorted. `None` if the marker
     /// file does not exist or is of another program.
     ///
     /// # Errors
@@ -90,7 +99,7 @@ pub(super) trait ShardLayout: Sync {
 
     /// The files in the root that describe the dataset: the marker file, and the dataset card if the layout has splits.
     fn description_files(&self) -> Vec<&'static str> {
-        self.marker_file().into_iter().chain(self.has_splits().then_some(CARD)).collect()
+        self.marker_files().iter().copied().chain(self.has_splits().then_some(CARD)).collect()
     }
 
     /// Whether shards can also be in directories below the root, and have names that say to which split they belong.
@@ -104,6 +113,30 @@ pub(super) trait ShardLayout: Sync {
     /// image, and images can be stored in any order.
     fn is_table(&self) -> bool {
         true
+    }
+
+    /// Whether shards hold arrays, of which a sample is a part. If so, parsers return the arrays
+    /// ([`arrays::contents`](super::arrays::contents)).
+    fn is_array(&self) -> bool {
+        false
+    }
+
+    /// Whether each shard has some of the arrays of all samples, if rows are samples. Otherwise each shard has all
+    /// arrays of some samples.
+    fn has_arrays_apart(&self) -> bool {
+        false
+    }
+
+    /// Whether a group of the index with this path is not a shard, but a file or directory that belongs to one
+    /// ([`ShardRows::files`](super::build::ShardRows::files)).
+    fn is_part(&self, _path: &[u8]) -> bool {
+        false
+    }
+
+    /// Whether parsers return only the arrays that the user chose, if the user chose any, because finding the places of
+    /// others takes long.
+    fn reads_chosen_arrays(&self) -> bool {
+        false
     }
 
     /// Creates the parser of the shards of the dataset in `source`.
@@ -193,6 +226,14 @@ layouts! {
     TarOfTars = 8, "tars of tars", Some(&tar_of_tars::TarsOfClasses);
     /// Files that a table lists, by paths and URLs.
     Manifest = 9, "files of a manifest", None;
+    /// Arrays as zarr stores them, in versions 2 and 3: a directory with metadata and chunks for each array.
+    Zarr = 10, "zarr arrays", Some(&zarr::ZarrArrays);
+    /// NumPy's `.npy` files, with one array each.
+    Npy = 11, "npy files", Some(&npy::NpyFiles);
+    /// Archives as `numpy.savez` writes them, with several arrays each.
+    Npz = 12, "npz archives", Some(&npz::NpzFiles);
+    /// HDF5 and NetCDF-4 files, whose datasets are arrays.
+    Hdf5 = 13, "HDF5 files", Some(&hdf5::Hdf5Files);
 }
 
 impl Layout {
@@ -213,6 +254,16 @@ impl Layout {
     /// Whether samples are rows of tables, with columns as fields.
     pub fn is_table(self) -> bool {
         self == Self::Manifest || self.shards().is_some_and(ShardLayout::is_table)
+    }
+
+    /// Whether samples are parts of arrays.
+    pub(super) fn is_array(self) -> bool {
+        self.shards().is_some_and(ShardLayout::is_array)
+    }
+
+    /// Whether each shard has some of the arrays of all samples.
+    pub(super) fn is_joined(self, axis: SampleAxis) -> bool {
+        axis == SampleAxis::Axis0 && self.shards().is_some_and(ShardLayout::has_arrays_apart)
     }
 
     /// Whether every sample is a separate file with its own name.
@@ -239,7 +290,8 @@ pub(super) fn marked_directories(
     directories: &[Vec<u8>],
     contents: Contents,
 ) -> Result<Option<(Layout, Vec<Vec<u8>>)>> {
-    for (layout, shards) in Layout::of_samples(contents).filter(|(_, shards)| shards.marker_file().is_some())
+    for (layout, shards) in
+        Layout::of_samples(contents).filter(|(_, shards)| !shards.marker_files().is_empty())
     {
         let mut marked = Vec::new();
         for directory in directories {
@@ -262,7 +314,7 @@ fn is_file_name(name: &str) -> bool {
 }
 
 /// Whether a string is a relative path to a file that does not lead out of its directory.
-fn is_relative_path(name: &str) -> bool {
+pub(super) fn is_relative_path(name: &str) -> bool {
     name.split('/').all(is_file_name)
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 impl DatasetPart {
     pub(in crate::dataset) fn shard_stamp(&self, file: FileId) -> Option<Stamp> {
-        self.layout().is_sharded().then(|| self.stamp_within(file.0 as usize))
+        (self.layout().is_sharded() && self.is_group(file)).then(|| self.stamp_within(file.0 as usize))
     }
 
     /// The stamp that was last accepted for a shard in this run, or else its stamp in the index.
@@ -25,7 +25,9 @@ impl DatasetPart {
     /// Whether a shard was rewritten during this run, and its new stamp was accepted because it holds the same samples.
     pub(in crate::dataset) fn has_moved(&self, file: FileId) -> bool {
         let group = file.0 as usize;
-        self.layout().is_sharded() && self.stamp_within(group) != self.group_stamp(group)
+        self.layout().is_sharded()
+            && self.is_group(file)
+            && self.stamp_within(group) != self.group_stamp(group)
     }
 
     /// Whether a shard is missing now and was missing when the dataset was indexed. Such a shard has no stamp.

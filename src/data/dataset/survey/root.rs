@@ -4,7 +4,7 @@ use super::super::below::{DatasetSearch, FirstFound, search_directories, shard_l
 use super::super::dataset_card::CARD;
 use super::super::ignored::ignored_entry;
 use super::super::kind::is_image_file;
-use super::super::layouts::{ShardLayout, TarShards};
+use super::super::layouts::{ShardLayout, TarShards, is_zarr_file};
 use super::super::left_out::SkipReason;
 use super::super::{Contents, Layout, Notes, packed, splits};
 use super::{describes, is_tfrecord, text};
@@ -21,6 +21,8 @@ pub(super) struct RootListing {
     pub(super) compressed: Vec<Vec<u8>>,
     /// Shards of images that are not tars, each with its layout.
     pub(super) tables: Vec<(Layout, Vec<u8>)>,
+    /// Files of arrays, each with its layout, sorted. They are the dataset only if nothing else can be one.
+    pub(super) arrays: Vec<(Layout, Vec<u8>)>,
     pub(super) descriptions: Vec<Vec<u8>>,
     /// The images in the root itself. These images are the dataset if there are neither classes nor shards.
     pub(super) images: RootImages,
@@ -56,7 +58,10 @@ pub(super) fn list_root(search: DatasetSearch<'_>) -> Result<RootListing> {
     let (mut found, contents) = (RootListing::default(), search.contents);
     let own = search.source.identity(&[])?;
     search.entries(&[], |entry| {
-        if let Some(why) = ignored_entry(entry, contents) {
+        // Zarr's own files are hidden, so they must be found before hidden files are skipped.
+        if is_zarr_file(entry.name) {
+            found.special.insert(entry.name.to_vec());
+        } else if let Some(why) = ignored_entry(entry, contents) {
             found.notes.skip(why, || text(entry.name));
         } else if matches!(entry.kind, EntryKind::BrokenLink | EntryKind::Unseen) {
             found.notes.skip(SkipReason::BrokenLink, || text(entry.name));
@@ -71,6 +76,10 @@ pub(super) fn list_root(search: DatasetSearch<'_>) -> Result<RootListing> {
     for names in [&mut found.directories, &mut found.shards, &mut found.compressed] {
         names.sort_unstable();
     }
+    found.arrays.sort_unstable_by(|(_, one), (_, other)| one.cmp(other));
+    if found.first_shard().is_some() || found.images.count > 0 {
+        found.note_arrays();
+    }
     Ok(found)
 }
 
@@ -80,11 +89,12 @@ impl RootListing {
         directories.is_empty() && shards.is_empty() && compressed.is_empty() && tables.is_empty()
     }
 
-    /// Searches the directories below the root. Returns an empty result without a search if the root has neither shards
-    /// nor images and cannot be a Hugging Face repository.
+    /// Searches the directories below the root. Returns an empty result without a search if the root has no shards,
+    /// images and arrays, and cannot be a Hugging Face repository.
     pub(super) fn search_directories(&self, search: DatasetSearch<'_>) -> Result<FirstFound> {
         let is_repository = splits::may_have_files(&self.directories, self.special.contains(CARD.as_bytes()));
-        match self.first_shard().is_some() || self.images.count > 0 || is_repository {
+        let has_files = self.images.count > 0 || !self.arrays.is_empty();
+        match self.first_shard().is_some() || has_files || is_repository {
             true => search_directories(search, &self.directories),
             false => Ok(FirstFound::default()),
         }
@@ -101,18 +111,25 @@ impl RootListing {
         self.notes.skip_all(SkipReason::ImageInRoot, *count, || text(first));
     }
 
+    /// Records the arrays in the root as skipped, because the dataset consists of other files.
+    pub(super) fn note_arrays(&mut self) {
+        for (_, name) in self.arrays.drain(..) {
+            self.notes.skip(SkipReason::FileInRoot, || text(&name));
+        }
+    }
+
     /// Records a README, a manifest or a list of shards in `special`. Records in `unlisted` a shard that needs such a
     /// list.
     fn record_marker_files(&mut self, name: &[u8]) {
         let mut lists = Layout::ALL.iter().filter_map(|layout| Some((*layout, layout.shards()?)));
         let is_list = |(_, shards): (Layout, &dyn ShardLayout)| {
-            shards.marker_file().is_some_and(|marker_file| marker_file.as_bytes() == name)
+            shards.marker_files().iter().any(|marker_file| marker_file.as_bytes() == name)
         };
         let is_manifest = || packed::NAMES.iter().any(|manifest| manifest.as_bytes() == name);
         if name == CARD.as_bytes() || is_manifest() || lists.clone().any(is_list) {
             self.special.insert(name.to_vec());
         } else if let Some((layout, shards)) = lists.find(|(_, shards)| shards.is_unlisted_shard(name))
-            && let Some(list) = shards.marker_file()
+            && let Some(list) = shards.marker_files().first()
             && self.unlisted.as_ref().is_none_or(|(first, ..)| name < first.as_slice())
         {
             self.unlisted = Some((name.to_vec(), layout, list));
@@ -128,6 +145,7 @@ impl RootListing {
             }
             Contents::Images => {
                 match Layout::of_samples(contents).find(|(_, shards)| shards.is_shard(&name)) {
+                    Some((layout, shards)) if shards.is_array() => self.arrays.push((layout, name)),
                     Some((layout, _)) => self.tables.push((layout, name)),
                     None if METADATA.contains(&&name[..]) => {
                         self.notes.skip(SkipReason::Metadata, || text(&name))

@@ -36,10 +36,11 @@ pub(super) fn find(root: &HttpRoot) -> Result<HttpRootKind> {
     match root.inspect(&root.url) {
         Ok(found) if found.url.is_directory() || found.is_page => Ok(HttpRootKind::Directory),
         Ok(_) => Ok(HttpRootKind::File),
-        // The server may have no page for the directory of a packed dataset, but the dataset's manifest shows that it
-        // exists.
+        // The server may have no page for the directory of a packed dataset or of a zarr store, but files in it show
+        // that it exists.
         Err(gave_up)
-            if !name.contains(&b'.') && (gave_up.failure.is_gone() || gave_up.failure.is_denied()) =>
+            if (!name.contains(&b'.') || name.ends_with(b".zarr"))
+                && (gave_up.failure.is_gone() || gave_up.failure.is_denied()) =>
         {
             Ok(HttpRootKind::Directory)
         }

@@ -29,8 +29,8 @@ const PIECE: u64 = 1 << 20;
 pub(super) struct MdsShards;
 
 impl ShardLayout for MdsShards {
-    fn marker_file(&self) -> Option<&'static str> {
-        Some(INDEX)
+    fn marker_files(&self) -> &'static [&'static str] {
+        &[INDEX]
     }
 
     fn is_unlisted_shard(&self, name: &[u8]) -> bool {

@@ -1,0 +1,122 @@
+//! The files of arrays that are not shards: files of one chunk each, which are numbered after the groups as the chunks
+//! are, and groups without samples, which are the other files and directories on which an array depends.
+
+use super::DatasetPart;
+use crate::dataset::arrays::{ArrayFile, CELL_ROW};
+use crate::dataset::format::Section;
+use crate::dataset::layouts::ShardLayout;
+use crate::dataset::spill::{directory_of, first_below};
+use crate::dataset::zarr::ChunkKeys;
+use crate::dataset::{FileId, Stamp};
+use std::ops::Range;
+
+/// An array whose chunks are files of their own.
+pub(in crate::dataset) struct ChunkFiles {
+    /// The number of its first chunk among the chunks of all arrays.
+    first: u64,
+    group: usize,
+    /// The number of chunks in each dimension.
+    grid: Vec<u64>,
+    keys: ChunkKeys,
+}
+
+impl DatasetPart {
+    /// The arrays whose chunks are files of their own, in the order of their chunks.
+    pub(super) fn find_chunk_files(&self) -> Vec<ChunkFiles> {
+        let (table, all_keys) = (self.file.arrays(), &self.notes.chunk_keys);
+        let found = |number| {
+            let group = table.key(number)?.0 as usize;
+            let path = self.group_path(Some(group).filter(|group| *group < self.groups())?);
+            let keys = *all_keys.get(&*String::from_utf8_lossy(path))?;
+            let (first, grid) = table.grid(number)?;
+            Some(ChunkFiles { first, group, grid, keys })
+        };
+        if all_keys.is_empty() { Vec::new() } else { (0..table.len()).filter_map(found).collect() }
+    }
+
+    /// The number of files that hold one chunk each, and of the numbers in between that no file has.
+    pub(super) fn chunk_file_numbers(&self) -> u64 {
+        let chunks = self.file.section(Section::ChunkCells).len() / CELL_ROW;
+        if self.chunk_files.is_empty() { 0 } else { chunks as u64 }
+    }
+
+    /// The path below the root of a file that holds one chunk; `None` for a shard.
+    pub(super) fn chunk_file(&self, file: FileId) -> Option<Vec<u8>> {
+        let number = u64::from(file.0).checked_sub(self.groups() as u64)?;
+        let at = self.chunk_files.partition_point(|files| files.first <= number).checked_sub(1)?;
+        let ChunkFiles { first, group, grid, keys } = &self.chunk_files[at];
+        let name = keys.name(number - first, grid);
+        Some([directory_of(self.group_path(*group)), name.as_bytes()].concat())
+    }
+
+    /// Whether a file is a group: a shard, or a file that belongs to one.
+    pub(in crate::dataset) fn is_group(&self, file: FileId) -> bool {
+        (file.0 as usize) < self.groups()
+    }
+
+    /// The number of groups that are shards. The groups after them belong to shards.
+    pub(in crate::dataset) fn shards(&self) -> usize {
+        let is_part = |group: u64| {
+            let layout_impl = self.layout().shards();
+            layout_impl.is_some_and(|of: &dyn ShardLayout| of.is_part(self.group_path(group as usize)))
+        };
+        super::search(0, self.groups() as u64, |group| !is_part(group)) as usize
+    }
+
+    /// The groups that belong to a shard.
+    pub(in crate::dataset) fn parts_of(&self, shard: usize) -> Range<usize> {
+        let directory = directory_of(self.group_path(shard));
+        let paths: Vec<&[u8]> = (self.shards()..self.groups()).map(|group| self.group_path(group)).collect();
+        let Some(first) = first_below(&paths, directory) else { return 0..0 };
+        let count = paths[first..].iter().take_while(|path| path.starts_with(directory)).count();
+        let first = self.groups() - paths.len() + first;
+        first..first + count
+    }
+
+    /// Replaces each group that belongs to a shard by that shard. Directories of such shards are not nested.
+    pub(in crate::dataset) fn owners(&self, mut groups: Vec<usize>) -> Vec<usize> {
+        groups.sort_unstable();
+        let shards = self.shards();
+        if shards == self.groups() {
+            return groups;
+        }
+        let names: Vec<&[u8]> = (0..shards).map(|shard| directory_of(self.group_path(shard))).collect();
+        let owner = |group: usize| {
+            let path = self.group_path(group);
+            if group < shards { Some(group) } else { names.iter().position(|name| path.starts_with(name)) }
+        };
+        let mut owners: Vec<usize> = groups.into_iter().filter_map(owner).collect();
+        owners.sort_unstable();
+        owners.dedup();
+        owners
+    }
+
+    /// The stamps of a shard and of the files that belong to it, as they are compared.
+    pub(in crate::dataset) fn known_stamps(
+        &self,
+        shard: usize,
+        stamp: Stamp,
+        files: Vec<ArrayFile>,
+    ) -> impl Iterator<Item = (usize, Stamp)> {
+        let parts = self.parts_of(shard).zip(files).map(|(part, file)| (part, file.stamp));
+        std::iter::once((shard, stamp)).chain(parts).map(|(group, stamp)| (group, self.known(stamp)))
+    }
+
+    /// Whether the files that belong to a shard are other files than when it was indexed.
+    pub(in crate::dataset) fn has_other_files(&self, shard: usize, found: &[ArrayFile]) -> bool {
+        let known = self.parts_of(shard).map(|group| self.group_path(group));
+        !known.eq(found.iter().map(|file| &file.path[..]))
+    }
+
+    /// The number of the first file of a shard's arrays, counted from the shard's own file.
+    pub(in crate::dataset) fn first_array_file(&self, shard: usize) -> u32 {
+        let of_chunks = self.chunk_files.iter().find(|files| files.group == shard);
+        let first = match of_chunks {
+            Some(files) => self.groups() as u64 + files.first,
+            None => {
+                Some(self.parts_of(shard)).filter(|parts| !parts.is_empty()).map_or(0, |of| of.start as u64)
+            }
+        };
+        u32::try_from(first.saturating_sub(shard as u64)).unwrap_or(u32::MAX)
+    }
+}
