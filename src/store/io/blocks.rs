@@ -1,4 +1,5 @@
-//! A reader for samples in compressed blocks, and for samples that are read together with their neighbours.
+//! A reader for samples in compressed blocks, for chunks of arrays that several samples share, and for samples that
+//! are read together with their neighbours.
 //!
 //! It wraps another reader. Its threads read each requested block, decompress it if necessary, and copy the samples out
 //! of it. All other requests go to the wrapped reader.
@@ -15,7 +16,7 @@ use base::error::{Error, Result};
 use base::locks::lock;
 use base::threads::{caught, start_thread};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use data::dataset::{Extent, FileBlock, FileId};
+use data::dataset::{Extent, FileBlock, FileId, FileVersion};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -75,15 +76,15 @@ pub(super) fn read_in_block(files: &dyn Files, block: &FileBlock, extent: Extent
 ///
 /// # Errors
 /// [`Error::Unavailable`] if the system refuses a thread.
-pub(super) fn unpacking(
+pub fn unpacking(
     files: Arc<dyn Files>,
     in_file: Box<dyn Reader>,
     depth: usize,
     remote: bool,
-) -> Result<MixedReader> {
+) -> Result<Box<dyn Reader>> {
     let own = files.clone();
     let open = move || BlockReader::new(own, depth, remote).map(|reader| Box::new(reader) as Box<dyn Reader>);
-    MixedReader::new(files, in_file, "foreload-blocks", open, is_in_block)
+    Ok(Box::new(MixedReader::new(files, in_file, "foreload-blocks", open, is_in_block)?))
 }
 
 fn is_in_block(files: &dyn Files, request: &mut ReadRequest) -> bool {
@@ -99,8 +100,13 @@ fn is_in_block(files: &dyn Files, request: &mut ReadRequest) -> bool {
 /// The answers to the requests for a block. A waker sends an empty list.
 type BlockAnswers = Vec<Completion>;
 
-/// Identifies a block: its file, and the address of its first decompressed byte.
-type BlockStart = (FileId, u64);
+/// Identifies a block: its file, the address of its first decompressed byte, and the version of the file. A request for
+/// a later version must not get the bytes of a block that is being decompressed, because a record has one version.
+type BlockStart = (FileId, u64, Option<FileVersion>);
+
+fn start_of(block: &FileBlock) -> BlockStart {
+    (block.extent().file, block.addresses().start, block.version())
+}
 
 struct BlockReader {
     shared: Arc<BlockWork>,
@@ -155,8 +161,7 @@ impl BlockWork {
             return;
         }
         let found = caught("unpacking", || unpacked(&*self.files, block, &self.counters.retries));
-        let place = (block.extent().file, block.addresses().start);
-        let requests = lock(&self.waiting_requests).remove(&place);
+        let requests = lock(&self.waiting_requests).remove(&start_of(block));
         let mut requests = requests.unwrap_or_default();
         let mut answers = Vec::with_capacity(requests.len());
         let (bytes, is_new) = match found {
@@ -225,9 +230,8 @@ impl Reader for BlockReader {
             let _ = self.done.send(vec![answer]);
             return;
         };
-        let place = (block.extent().file, block.addresses().start);
         let mut waiting_requests = lock(&self.shared.waiting_requests);
-        let waiting = waiting_requests.entry(place).or_default();
+        let waiting = waiting_requests.entry(start_of(&block)).or_default();
         waiting.push(request);
         if let (1, Some(jobs)) = (waiting.len(), &self.jobs) {
             let _ = jobs.send(block);

@@ -3,6 +3,7 @@
 
 use base::error::{Error, Result};
 use base::slot::PAGE;
+use data::dataset::arrays::record::SampleRecord;
 use data::dataset::{BlockCache, DatasetIndex, Extent, FileBlock, FileId, Stamp, TICK};
 use data::source::RangeSource;
 use rustix::fs::{Advice, AtFlags, CWD, Mode as Permissions, OFlags, StatxFlags};
@@ -36,6 +37,10 @@ pub trait Files: Send + Sync {
     /// Returns the block with which an extent is read: a compressed block, or a block of neighbouring samples. `None`
     /// if the extent is read alone.
     fn block(&self, _extent: Extent) -> Option<FileBlock> {
+        None
+    }
+    /// Returns the record of a sample whose bytes are in many places; `None` if the extent is one place.
+    fn record(&self, _extent: Extent) -> Option<SampleRecord> {
         None
     }
     /// Returns the cache of decompressed blocks; `None` if no file has blocks.
@@ -73,6 +78,9 @@ impl Files for DatasetIndex {
     }
     fn block(&self, extent: Extent) -> Option<FileBlock> {
         DatasetIndex::block(self, extent)
+    }
+    fn record(&self, extent: Extent) -> Option<SampleRecord> {
+        DatasetIndex::record(self, extent)
     }
     fn unpacked(&self) -> Option<&BlockCache> {
         Some(DatasetIndex::unpacked(self))

@@ -11,6 +11,7 @@
 
 mod blocks;
 mod files;
+mod gather;
 mod group;
 mod immediate;
 mod mixed;
@@ -28,8 +29,9 @@ mod throttled;
 mod transfer;
 pub mod uring;
 
-pub use blocks::MAX_REMOTE_THREADS;
-pub use files::{Files, MAX_RESTARTS};
+pub use blocks::{MAX_REMOTE_THREADS, unpacking};
+pub use files::{Files, MAX_RESTARTS, RemoteFile};
+pub use gather::{GatherReader, largest_room, read_room, record_gap, record_room};
 pub use group::{GroupWaker, GroupedReader, ListeningReader, ReaderGroup};
 pub(crate) use immediate::ImmediateReader;
 pub use open::{DataSource, open, open_source, open_with_neighbours};
@@ -46,7 +48,9 @@ use base::names::named;
 use base::parts::{SummarizedBytes, WantedBytes};
 use base::slot::Slot;
 use base::tier_name::TierName;
+use data::dataset::arrays::record::RecordRanges;
 use data::dataset::{Extent, FileVersion};
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,6 +68,9 @@ pub struct ReadRequest {
     pub version: Option<FileVersion>,
     /// The parts of the extent that are needed; `None` for the whole extent. A reader may read the whole extent anyway.
     pub parts: Option<WantedBytes>,
+    /// The ranges that are needed of a sample whose bytes are in many places ([`Files::record`]); `None` for the whole
+    /// record. A reader may read the whole record anyway.
+    pub ranges: Option<Arc<RecordRanges>>,
     /// The summary of the sample's header by which `parts` were chosen, if known. A reader of a cached copy compares it
     /// with the summary of the copy, because the parts of a copy in another storage format are at other offsets.
     pub chosen_by: Option<SummarizedBytes>,
@@ -72,12 +79,14 @@ pub struct ReadRequest {
 impl ReadRequest {
     /// Makes a request for the whole extent, of any version.
     pub fn new(token: u64, extent: Extent, slot: Slot) -> Self {
-        Self { token, extent, slot, version: None, parts: None, chosen_by: None }
+        Self { token, extent, slot, version: None, parts: None, ranges: None, chosen_by: None }
     }
 
-    /// Returns the number of bytes from the start of the extent to the end of the wanted parts.
+    /// Returns the number of bytes from the start of the extent to the end of the wanted parts, or the number of bytes
+    /// in the wanted ranges of a record.
     pub fn wanted(&self) -> u32 {
-        self.parts.map_or(self.extent.length, |parts| parts.end.min(self.extent.length))
+        let end = self.parts.map_or(self.extent.length, |parts| parts.end.min(self.extent.length));
+        self.ranges.as_ref().map_or(end, |ranges| ranges.bytes())
     }
 }
 
@@ -116,12 +125,21 @@ impl Completion {
 /// A slot whose bytes have arrived. It dereferences to the extent's bytes. Clones share the bytes.
 ///
 /// If only parts of the extent were read, dereferencing panics, so that old contents of the slot are never used as a
-/// sample's bytes. [`Filled::in_parts`] returns the parts.
+/// sample's bytes. [`Filled::in_parts`] returns the parts. The same holds for a record whose pieces are in several
+/// places of the slot: [`Filled::piece`] returns its bytes.
 #[derive(Clone)]
 pub struct Filled {
     slot: Arc<Slot>,
     data: Range<usize>,
     parts: Option<WantedBytes>,
+    /// The pieces of a record, sorted by their offsets in it; `None` if the bytes are in one place.
+    pieces: Option<Arc<[FilledPiece]>>,
+}
+
+/// Bytes of a record that have arrived: their offset in the record, and their place in the slot.
+struct FilledPiece {
+    at: u32,
+    data: Range<usize>,
 }
 
 impl Filled {
@@ -131,18 +149,57 @@ impl Filled {
     /// Panics if `data` exceeds the slot.
     pub fn new(slot: Slot, data: Range<usize>) -> Self {
         assert!(data.start <= data.end && data.end <= slot.capacity(), "{data:?} of a slot");
-        Self { slot: Arc::new(slot), data, parts: None }
+        Self { slot: Arc::new(slot), data, parts: None, pieces: None }
     }
 
     /// Returns the extent's bytes, and the parts of them that were read (`None` if all were read). Bytes outside these
     /// parts are undefined.
+    ///
+    /// # Panics
+    /// Panics if the bytes are pieces of a record.
     pub fn in_parts(&self) -> (&[u8], Option<WantedBytes>) {
+        assert!(self.pieces.is_none(), "{PARTS_ALONE}");
         (&self.slot.bytes()[self.data.clone()], self.parts)
     }
 
     /// Returns the number of the extent's bytes that were read.
     pub fn arrived(&self) -> usize {
-        self.parts.map_or(self.data.len(), |parts| parts.bytes() as usize)
+        match &self.pieces {
+            Some(pieces) => pieces.iter().map(|piece| piece.data.len()).sum(),
+            None => self.parts.map_or(self.data.len(), |parts| parts.bytes() as usize),
+        }
+    }
+
+    /// Returns the bytes in `range` of a sample's record, or of an extent that is in one place. Returns `None` if these
+    /// bytes were not read, or if they are in several places of the slot.
+    pub fn piece(&self, range: Range<u32>) -> Option<&[u8]> {
+        let (at, data) = match &self.pieces {
+            None if self.parts.is_some() => return None,
+            None => (0, &self.data),
+            Some(pieces) => {
+                let after = pieces.partition_point(|piece| piece.at <= range.start);
+                let FilledPiece { at, data } = pieces.get(after.checked_sub(1)?)?;
+                (*at, data)
+            }
+        };
+        let [start, end] = [range.start, range.end].map(|place| place.checked_sub(at));
+        self.slot.bytes().get(data.clone())?.get(start? as usize..end? as usize)
+    }
+
+    /// Returns all `length` bytes of a record, or of an extent in one place. Copies them if they are in several places
+    /// of the slot. Returns `None` if only parts were read.
+    pub(crate) fn whole(&self, length: u32) -> Option<Cow<'_, [u8]>> {
+        if let Some(bytes) = self.piece(0..length) {
+            return Some(Cow::Borrowed(bytes));
+        }
+        let mut bytes = Vec::with_capacity(length as usize);
+        for FilledPiece { at, data } in self.pieces.as_deref()? {
+            if *at as usize != bytes.len() {
+                return None;
+            }
+            bytes.extend_from_slice(self.slot.bytes().get(data.clone())?);
+        }
+        (bytes.len() == length as usize).then_some(Cow::Owned(bytes))
     }
 
     /// Returns the slot, narrowed to `range` of the bytes that have arrived.
@@ -150,7 +207,7 @@ impl Filled {
     /// # Panics
     /// Panics if `range` exceeds the bytes that have arrived, or if only parts of the extent were read.
     pub fn narrowed(self, range: Range<usize>) -> Self {
-        assert!(self.parts.is_none(), "{PARTS_ALONE}");
+        self.assert_whole();
         let data = self.data.start + range.start..self.data.start + range.end;
         assert!(
             data.start <= data.end && data.end <= self.data.end,
@@ -173,7 +230,7 @@ impl Filled {
         let last_start = self.room().checked_sub(bytes.len()).expect("a slot with room for the bytes");
         let start = self.data.start.min(last_start);
         self.own_slot().bytes_mut()[start..start + bytes.len()].copy_from_slice(bytes);
-        Self { data: start..start + bytes.len(), parts: None, ..self }
+        Self { data: start..start + bytes.len(), parts: None, pieces: None, ..self }
     }
 
     /// Returns the slot for another read; `None` while a clone shares it.
@@ -186,9 +243,13 @@ impl Filled {
     /// # Panics
     /// Panics if a clone shares the bytes, or if only parts of the extent were read.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
-        assert!(self.parts.is_none(), "{PARTS_ALONE}");
+        self.assert_whole();
         let data = self.data.clone();
         self.own_slot().bytes_mut()[data].as_mut_ptr()
+    }
+
+    fn assert_whole(&self) {
+        assert!(self.parts.is_none() && self.pieces.is_none(), "{PARTS_ALONE}");
     }
 
     fn own_slot(&mut self) -> &mut Slot {
@@ -199,7 +260,7 @@ impl Filled {
 impl std::ops::Deref for Filled {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        assert!(self.parts.is_none(), "{PARTS_ALONE}");
+        self.assert_whole();
         &self.slot.bytes()[self.data.clone()]
     }
 }
@@ -210,7 +271,7 @@ impl AsRef<[u8]> for Filled {
     }
 }
 
-const PARTS_ALONE: &str = "the whole sample is needed, but only parts of it were read";
+const PARTS_ALONE: &str = "the whole sample is needed in one place, but only parts or pieces of it were read";
 
 counters! {
     /// Counters since the reader was made.

@@ -3,6 +3,7 @@
 
 use super::files::{Files, RemoteFile};
 use base::error::Result;
+use data::dataset::arrays::record::SampleRecord;
 use data::dataset::{BlockCache, DatasetIndex, Extent, FileBlock, FileId, NeighbourBlocks, Stamp};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,6 +38,9 @@ impl Files for NeighbourFiles {
             Files::remote(self, extent.file).map(|_| neighbour_block)
         };
         self.index.block(extent).or_else(near)
+    }
+    fn record(&self, extent: Extent) -> Option<SampleRecord> {
+        Files::record(&*self.index, extent)
     }
     fn unpacked(&self) -> Option<&BlockCache> {
         Files::unpacked(&*self.index)

@@ -2,6 +2,7 @@
 
 use super::blocks;
 use super::files::Files;
+use super::gather::{GatherReader, record_gap};
 use super::mixed::MixedReader;
 use super::near::NeighbourFiles;
 use super::pread::{PreadOptions, PreadReader};
@@ -18,7 +19,7 @@ use data::dataset::{DatasetIndex, Extent, FileId, NeighbourBlocks, Stamp};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The self-test reads no compressed block that is larger than this, although samples may be larger.
+/// The self-test reads no more than this of a compressed block or of an array, although samples may be larger.
 const MAX_TESTED: u32 = 1 << 20;
 
 /// Opens a reader of `index`, as `io` and `direct` choose. The reader reads into slots of `slots`, with up to `depth`
@@ -50,13 +51,19 @@ pub fn open_with_neighbours(
     direct: Direct,
     depth: usize,
 ) -> Result<Box<dyn Reader>> {
-    let reader = open_in_files(index, slots, io, direct, depth)?;
-    let files: Arc<dyn Files> = match neighbour_blocks.filter(|_| index.has_remote()) {
+    let mut reader = open_in_files(index, slots, io, direct, depth)?;
+    let near = neighbour_blocks.filter(|_| index.has_remote());
+    let files: Arc<dyn Files> = match near {
         Some(neighbour_blocks) => Arc::new(NeighbourFiles::new(index, neighbour_blocks)),
-        None if index.has_blocks() => index.clone(),
-        None => return Ok(reader),
+        None => index.clone(),
     };
-    Ok(Box::new(blocks::unpacking(files, reader, depth, index.has_remote())?))
+    if near.is_some() || index.has_blocks() {
+        reader = blocks::unpacking(files.clone(), reader, depth, index.has_remote())?;
+    }
+    if index.has_arrays() {
+        reader = Box::new(GatherReader::new(files, reader, record_gap(index)));
+    }
+    Ok(reader)
 }
 
 fn open_in_files(
@@ -69,10 +76,17 @@ fn open_in_files(
     let Some((root, sample)) = index.local_parts().next() else {
         return Ok(Box::new(RangedReader::new(index.clone(), depth)?));
     };
-    let extent = index.extent(sample);
-    let first = index
-        .block(extent)
-        .map_or(extent, |block| Extent { length: block.extent().length.min(MAX_TESTED), ..block.extent() });
+    let mut extent = index.extent(sample);
+    if let Some(record) = index.record(extent) {
+        let nothing = Extent { offset: 0, length: 0, ..extent };
+        extent = record.pieces.first().map_or(nothing, |piece| piece.extent);
+    }
+    let can_be_cut = index.has_arrays() && index.shard_stamp(extent.file).is_some();
+    let block = index.block(extent).map(|block| block.extent());
+    let first = match block.or_else(|| can_be_cut.then_some(extent)) {
+        Some(extent) => Extent { length: extent.length.min(MAX_TESTED), ..extent },
+        None => extent,
+    };
     let root = root.to_path_buf();
     let source = DataSource { files: index.clone(), root, first, bytes: index.total_bytes() };
     let local = choose(&source, slots, io, direct, depth, index.notices())?;

@@ -2,9 +2,11 @@
 
 use super::blocks::read_in_block;
 use super::files::{Files, MAX_RESTARTS, OpenMode, OpenShard, ReadAttempt, ReadFailure, open_file};
+use super::gather::RecordStamps;
 use super::ranged;
 use base::error::{Error, Result};
 use data::dataset::Extent;
+use data::dataset::arrays::record::SampleRecord;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -15,6 +17,31 @@ use std::sync::atomic::AtomicU64;
 /// # Errors
 /// [`Error::Io`] if the system or the server refuses the read, [`Error::DatasetChanged`] if the file has changed.
 pub fn read_blocking(files: &dyn Files, extent: Extent) -> Result<Vec<u8>> {
+    match files.record(extent) {
+        Some(record) => read_record(files, &record),
+        None => read_in_one_place(files, extent),
+    }
+}
+
+/// Reads all pieces of a record, again if they may be of two versions.
+fn read_record(files: &dyn Files, record: &SampleRecord) -> Result<Vec<u8>> {
+    let extents = record.pieces.iter().map(|piece| piece.extent);
+    let mut restarts = 0;
+    loop {
+        let stamps = RecordStamps::of(files, extents.clone());
+        let mut bytes = Vec::with_capacity(record.length as usize);
+        for extent in extents.clone() {
+            bytes.extend(read_in_one_place(files, extent)?);
+        }
+        match stamps.check(files) {
+            Ok(()) => return Ok(bytes),
+            Err(error) if restarts == MAX_RESTARTS => return Err(error),
+            Err(_) => restarts += 1,
+        }
+    }
+}
+
+fn read_in_one_place(files: &dyn Files, extent: Extent) -> Result<Vec<u8>> {
     match files.block(extent) {
         Some(block) => read_in_block(files, &block, extent),
         None => read_in_file(files, extent, &AtomicU64::new(0)),

@@ -74,7 +74,8 @@ impl InMemoryDataset {
             let message = format!("has no sample at {}+{} in memory", extent.offset, extent.length);
             return Err(Error::dataset(path, message));
         };
-        slot.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        let too_small = || Error::Unavailable("windows of samples cannot be read from memory".to_owned());
+        slot.bytes_mut().get_mut(..bytes.len()).ok_or_else(too_small)?.copy_from_slice(bytes);
         Ok(bytes.len())
     }
 }

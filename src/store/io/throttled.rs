@@ -1,6 +1,7 @@
 //! A reader as slow as a parallel file system: it delays the completions of another reader as [`ParallelFsModel`]
 //! computes.
 
+use super::gather::network_reads;
 use super::own_thread::OwnThread;
 use super::pfs::ParallelFsModel;
 use super::{Completion, Files, ReadRequest, ReadStats, Reader, Waker};
@@ -48,6 +49,12 @@ impl DelayedReader {
         })
     }
 
+    /// Returns the time at which a read of `bytes` of a file, requested now, is answered.
+    fn request(&mut self, file: FileId, bytes: u32) -> Instant {
+        let opens = self.files.stamp(file).is_none() || self.open.insert(file);
+        self.pfs.read(opens, bytes.into())
+    }
+
     fn release(&mut self, out: &mut Vec<Completion>) {
         let now = Instant::now();
         while let Some(first) = self.delayed_answers.first_entry().filter(|first| first.key().0 <= now) {
@@ -76,10 +83,16 @@ impl Reader for DelayedReader {
     }
 
     fn submit(&mut self, request: ReadRequest) {
-        let file = request.extent.file;
-        let opens = self.files.stamp(file).is_none() || self.open.insert(file);
-        // Network storage reads from the start of the sample to the end of the last wanted part.
-        let due = self.pfs.read(opens, request.wanted().into());
+        let due = match self.files.record(request.extent) {
+            // The reads of a record are in flight at the same time.
+            Some(record) => {
+                let reads = network_reads(&*self.files, &record, request.ranges.as_deref());
+                let answers = reads.iter().map(|read| self.request(read.extent.file, read.extent.length));
+                answers.max().unwrap_or_else(Instant::now)
+            }
+            // Network storage reads from the start of the sample to the end of the last wanted part.
+            None => self.request(request.extent.file, request.wanted()),
+        };
         self.due.insert(self.next, (request.token, due));
         self.inner.submit(ReadRequest { token: self.next, ..request });
         self.next += 1;

@@ -23,6 +23,7 @@ use base::locks::lock;
 use base::slot::SlotPool;
 use base::tier_name::TierName;
 use base::trace::Trace;
+use data::dataset::arrays::MAX_RECORD;
 use data::dataset::{DatasetIndex, Extent, FileId};
 use data::schedule::{Order, SampleOwners, Schedule};
 use epoch_plan::{EpochPlan, EpochRules};
@@ -354,10 +355,40 @@ impl Cache {
     }
 
     pub(super) fn locate(&self, sample: u64) -> Option<(TierPlace, Location)> {
+        // Nodes are asked for any sample that they may own.
+        if self.network.is_some() && !self.index.is_record(sample) {
+            return None;
+        }
         self.tiers().enumerate().find_map(|(place, tier)| Some((place, tier.locate(sample)?)))
     }
 
+    /// Returns whether the bytes of a sample can be kept at all. Samples that are too large, or whose version is not
+    /// known, are read from the dataset in every epoch.
+    pub(super) fn may_keep(&self, sample: u64) -> bool {
+        let may = self.index.is_record(sample);
+        if !may {
+            self.index.notices().warn_once("records", || {
+                let length = self.index.extent(sample).length;
+                format!(
+                    "some samples are not cached, and are read from the dataset in every epoch, e.g. sample {sample} \
+                     with {length} bytes: the cache keeps a sample of arrays only if it has at most {MAX_RECORD} \
+                     bytes, and if all of them are in shards"
+                )
+            });
+        }
+        may
+    }
+
+    /// Returns whether the whole record of a sample must be read, even if only parts of it are needed: a tier has a
+    /// copy, which is verified whole, or wants one.
+    pub fn needs_whole(&self, sample: u64) -> bool {
+        self.locate(sample).is_some() || self.wants(sample)
+    }
+
     pub(super) fn wants(&self, sample: u64) -> bool {
+        if !self.may_keep(sample) {
+            return false;
+        }
         match self.responsible_tier(sample) {
             Some(place) => {
                 self.tier(place).parts().nodes.is_some_and(|nodes| nodes.wants(sample))

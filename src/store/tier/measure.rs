@@ -2,7 +2,7 @@
 
 use super::fill::STAGED_READ;
 use super::rates::TierRates;
-use crate::io::{Completion, ReadRequest, Reader};
+use crate::io::{Completion, ReadRequest, Reader, largest_room, read_room, record_gap};
 use base::error::Result;
 use base::slot::SlotPool;
 use data::dataset::{DatasetIndex, Extent, FileId, Fingerprint};
@@ -77,10 +77,12 @@ pub fn source(
     depth: usize,
     limit: Duration,
 ) -> Result<MeasuredTier> {
-    let slots = slots(depth, index.largest() as usize)?;
+    let gap = record_gap(index);
+    let slots = slots(depth, largest_room(index, gap))?;
     let mut reader = open(&slots, depth)?;
     let io = reader.describe();
-    let mut meter = RateMeter { reader: &mut *reader, slots: &slots };
+    let room = |extent| read_room(index, extent, None, gap);
+    let mut meter = RateMeter { reader: &mut *reader, slots: &slots, room: &room };
     let order = Order::shuffled(&index.fingerprint(), SEED, 0, index.len());
     let samples = |from: u64| (from..).map(|position| index.extent(order.sample(position % index.len())));
     if !index.is_sharded() {
@@ -125,7 +127,8 @@ pub fn file(
     let slots = slots(depth, length as usize)?;
     let mut reader = open(&slots, depth)?;
     let io = reader.describe();
-    let mut meter = RateMeter { reader: &mut *reader, slots: &slots };
+    let room = |extent: Extent| extent.length as usize;
+    let mut meter = RateMeter { reader: &mut *reader, slots: &slots, room: &room };
     let places = (size / u64::from(length)).max(1);
     let order = Order::shuffled(&Fingerprint([0; 32]), SEED, 0, places);
     let samples = |from: u64| {
@@ -224,6 +227,8 @@ fn some_shards(index: &DatasetIndex) -> Vec<FileId> {
 struct RateMeter<'a> {
     reader: &'a mut dyn Reader,
     slots: &'a SlotPool,
+    /// Returns the length of a slot for the read of an extent.
+    room: &'a dyn Fn(Extent) -> usize,
 }
 
 impl RateMeter<'_> {
@@ -264,7 +269,7 @@ impl RateMeter<'_> {
         loop {
             while (begun.elapsed() < limit || next == 0) && since_posted.len() < reads.in_flight {
                 let Some(extent) = waiting.take().or_else(|| extents.next()) else { break };
-                let Some(slot) = self.slots.try_take(extent.length as usize) else {
+                let Some(slot) = self.slots.try_take((self.room)(extent)) else {
                     waiting = Some(extent);
                     break;
                 };
@@ -279,7 +284,7 @@ impl RateMeter<'_> {
             self.reader.wait(&mut out)?;
             let now = Instant::now();
             for Completion { token, result, .. } in out.drain(..) {
-                let (bytes, since) = (result?.len() as u64, since_posted.remove(&token).unwrap_or(now));
+                let (bytes, since) = (result?.arrived() as u64, since_posted.remove(&token).unwrap_or(now));
                 if in_time {
                     reads.reads += 1;
                     reads.bytes += bytes;

@@ -21,12 +21,15 @@ use base::counting::count;
 use base::error::{Error, Result};
 use base::parts::{SummarizedBytes, WantedBytes};
 use base::slot::{OVERHEAD, Slot, SlotPool};
-use data::dataset::Extent;
+use data::dataset::arrays::record::RecordRanges;
+use data::dataset::{Extent, FileVersion};
 use pixels::decode::packed::PackedHeaderSummary;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+#[cfg(test)]
+mod record_tests;
 #[cfg(test)]
 mod tests;
 
@@ -45,7 +48,7 @@ struct PendingSample {
     state: PendingState,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct SampleRequest {
     sample: u64,
     extent: Extent,
@@ -53,6 +56,8 @@ struct SampleRequest {
     at_source: SampleOrigin,
     /// The wanted parts of the sample, with the header summary by which the pipeline chose the parts.
     parts: Option<(WantedBytes, SummarizedBytes)>,
+    /// The wanted ranges of the sample's record. They are only read from the source, because copies are verified whole.
+    ranges: Option<Arc<RecordRanges>>,
 }
 
 impl SampleRequest {
@@ -132,9 +137,9 @@ impl TieredReader {
         match lookup {
             RouteLookup::Found(route) => self.read(token, sample_request, slot, route),
             RouteLookup::NeedsVersion(copy) => {
+                self.revalidation.ask(token, sample_request.extent.file);
                 let state = PendingState::AwaitingVersion { slot, copy };
                 self.pending.insert(token, PendingSample { sample_request, state });
-                self.revalidation.ask(token, sample_request.extent.file);
             }
         }
     }
@@ -160,7 +165,9 @@ impl TieredReader {
                 self.readers.submit(of(*place), request);
             }
             Route::Source { .. } => {
-                self.readers.submit(SOURCE, ReadRequest::new(token, sample_request.extent, slot));
+                let request = ReadRequest::new(token, sample_request.extent, slot);
+                let ranges = sample_request.ranges.clone();
+                self.readers.submit(SOURCE, ReadRequest { ranges, ..request });
             }
         }
         self.pending.insert(token, PendingSample { sample_request, state: PendingState::Read(route) });
@@ -192,14 +199,11 @@ impl TieredReader {
                     self.complete_copy(sample_request, (place, at), completion, out);
                 }
                 Some(PendingSample {
-                    sample_request: SampleRequest { sample, at_source, .. },
+                    sample_request,
                     state: PendingState::Read(Route::Source { version, copy }),
                 }) => {
-                    if let Ok(bytes) = &completion.result {
-                        if let Some((place, location)) = copy {
-                            self.cache.compare(sample, place, &location, bytes);
-                        }
-                        self.cache.arrived(sample, bytes, at_source, version);
+                    if let Ok(filled) = &completion.result {
+                        self.keep(&sample_request, filled, version, copy);
                     }
                     out.push(completion);
                 }
@@ -210,6 +214,25 @@ impl TieredReader {
         self.arrived = arrived;
     }
 
+    /// Counts a sample that was read from the source, and offers it to the tiers. A record in several places of the
+    /// slot is copied into one place, but only if a tier wants it.
+    fn keep(
+        &self,
+        SampleRequest { sample, extent, at_source, .. }: &SampleRequest,
+        filled: &Filled,
+        version: Option<FileVersion>,
+        copy: Option<(TierPlace, Location)>,
+    ) {
+        let is_wanted = || copy.is_some() || version.is_some() && self.cache.wants(*sample);
+        let is_in_one_place = filled.piece(0..extent.length).is_some();
+        let bytes = (is_in_one_place || is_wanted()).then(|| filled.whole(extent.length)).flatten();
+        let Some(bytes) = bytes else { return self.cache.count_source_read(filled.arrived()) };
+        if let Some((place, location)) = copy {
+            self.cache.compare(*sample, place, &location, &bytes);
+        }
+        self.cache.arrived(*sample, &bytes, *at_source, version);
+    }
+
     fn complete_copy(
         &mut self,
         sample_request: SampleRequest,
@@ -217,7 +240,8 @@ impl TieredReader {
         completion: Completion,
         out: &mut Vec<Completion>,
     ) {
-        let (token, SampleRequest { sample, extent, .. }) = (completion.token, sample_request);
+        let (token, SampleRequest { sample, extent, .. }) = (completion.token, &sample_request);
+        let (sample, extent) = (*sample, *extent);
         let (slot, fault) = match completion.result {
             Ok(bytes) if sample_request.is_intact(&location, &bytes) => {
                 match bytes.in_parts() {
@@ -331,10 +355,10 @@ impl Reader for TieredReader {
             // An extent that is not a sample has no copies.
             return self.readers.submit(SOURCE, ReadRequest { parts: None, ..request });
         };
-        let ReadRequest { token, extent, slot, parts, chosen_by, .. } = request;
+        let ReadRequest { token, extent, slot, parts, ranges, chosen_by, .. } = request;
         let lookup = self.cache.look_up_route(sample, extent.file);
-        let sample_request =
-            SampleRequest { sample, extent, at_source: SampleOrigin::Source, parts: parts.zip(chosen_by) };
+        let (at_source, parts) = (SampleOrigin::Source, parts.zip(chosen_by));
+        let sample_request = SampleRequest { sample, extent, at_source, parts, ranges };
         self.submit_or_query(token, sample_request, slot, lookup);
     }
 

@@ -49,11 +49,13 @@ impl BlockObserver for Cache {
         let Some(drawn) = drawn.filter(|_| (0..self.tiers.len()).any(|place| self.fills_ahead(place))) else {
             return;
         };
-        if !self.keeps_blocks_of(block.extent().file) {
+        // A sample of arrays may have parts in several blocks, so it is kept when it is used.
+        let samples = self.index.samples_in(block);
+        if samples.is_empty() || !self.keeps_blocks_of(block.extent().file) {
             return;
         }
         let mut waits = 0;
-        for sample in self.index.samples_in(block) {
+        for sample in samples {
             let range = block.range(self.index.extent(sample));
             let Some(bytes) = range.and_then(|range| bytes.get(range)) else { continue };
             // Skip a sample that another node owns: it is pushed to that node when it is used.

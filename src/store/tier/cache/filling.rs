@@ -26,6 +26,11 @@ impl Cache {
             if self.network.is_some() || lock(&self.staging).epoch.is_none() {
                 return (Fill::Use, fill::KEPT_AS_READ.into());
             }
+            // Staging reads the record of each sample alone. Only chunks that samples share are read less often.
+            let is_auto = self.options.fill == FillChoice::Auto;
+            if is_auto && self.index.has_arrays() && !self.index.has_blocks() {
+                return (Fill::Use, "reading arrays ahead would need as many reads".into());
+            }
             let (all, bytes) = (self.index.len(), self.index.total_bytes());
             let drawn = |(schedule, _): &(Schedule, u64)| schedule.order().selection().members();
             let samples = lock(&self.staging).epoch.as_ref().map_or(all, drawn);

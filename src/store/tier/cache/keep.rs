@@ -58,13 +58,10 @@ impl Cache {
             SampleOrigin::Source | SampleOrigin::SourceUnpushed => None,
         };
         match from {
-            None => {
-                self.counted.source_reads.fetch_add(1, Relaxed);
-                self.counted.source_bytes.fetch_add(bytes.len() as u64, Relaxed);
-            }
+            None => self.count_source_read(bytes.len()),
             Some(place) => self.count_hit(place, bytes.len()),
         }
-        let Some(version) = version else { return };
+        let Some(version) = version.filter(|_| self.may_keep(sample)) else { return };
         let sample = ArrivedSample { sample, bytes, version };
         let offer_targets = self.offer_targets(from);
         match self.responsible_tier(sample.sample) {
@@ -82,6 +79,11 @@ impl Cache {
         if let Some(whole) = offer_targets.whole {
             self.offer(whole, 0, &sample);
         }
+    }
+
+    pub(in crate::tier) fn count_source_read(&self, bytes: usize) {
+        self.counted.source_reads.fetch_add(1, Relaxed);
+        self.counted.source_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
     pub(in crate::tier) fn count_hit(&self, place: TierPlace, bytes: usize) {

@@ -16,6 +16,7 @@ use crate::peers::{CertificatePin, Peer, Server, ServerOptions, SharedDataset, T
 use base::error::{Error, Result};
 use base::names::NamedValue;
 use data::dataset::DatasetIndex;
+use data::dataset::arrays::MAX_RECORD;
 use data::schedule::Selection;
 use pixels::decode::ConvertedFormat;
 use serde::de::DeserializeOwned;
@@ -319,7 +320,8 @@ fn start(
         let own_reads_wait = own_reads_wait.clone();
         let usual = ServerOptions::new(listen, token.clone());
         // A few of the largest samples must fit at a time.
-        let least = 8 * index.largest() as usize;
+        let most = if index.has_arrays() { MAX_RECORD } else { u64::MAX };
+        let least = 8 * most.min(index.largest().into()) as usize;
         let (buffers, bytes_under_way) = (usual.buffers.max(least), usual.bytes_under_way.max(least));
         let notices = index.notices().clone();
         let options =
@@ -389,7 +391,7 @@ const COMPARED: u64 = 32;
 fn some_files(index: &DatasetIndex) -> Vec<Option<u64>> {
     let samples =
         (0..COMPARED.min(index.len())).map(|number| number * index.len() / COMPARED.min(index.len()));
-    let version = |sample| index.stat(index.extent(sample).file).ok().map(|stamp| stamp.version().0);
+    let version = |sample| index.current_version(index.extent(sample).file).ok().map(|version| version.0);
     samples.map(version).collect()
 }
 

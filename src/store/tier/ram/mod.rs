@@ -21,6 +21,7 @@ use base::locks::{lock, read_lock, write_lock};
 use base::slot::{OVERHEAD, Slot, SlotPool};
 use base::tier_name::TierName;
 use block::{BlockKind, MemoryPlace, OpenBlock, RamBlock};
+use data::dataset::arrays::MAX_RECORD;
 use data::dataset::{DatasetIndex, Extent, FileVersion, Stamp};
 use pixels::decode::StorageFormat;
 use std::collections::{BTreeMap, HashMap};
@@ -90,8 +91,13 @@ impl Ram {
         let capacity = of_node / ranks;
         let mean = index.mean_bytes();
         let usual = (capacity / BLOCKS).max(SAMPLES_OF_BLOCK * mean).min(capacity / 4).min(ARENA / 2);
-        let block_bytes =
-            usual.max(u64::from(index.largest()).min(ARENA / 2)).next_power_of_two().max(OVERHEAD as u64);
+        let largest = u64::from(index.largest());
+        // One huge file must not decide the size of blocks. But arrays are alike, so a block is a multiple of the
+        // largest one, and little is lost at its end.
+        let block_bytes = match index.has_arrays() && (HUGE_PAGE..=MAX_RECORD).contains(&largest) {
+            true => (largest * (usual / largest).max(1)).next_multiple_of(HUGE_PAGE),
+            false => usual.max(largest).min(ARENA / 2).next_power_of_two().max(OVERHEAD as u64),
+        };
         let smallest = block_bytes.next_multiple_of(HUGE_PAGE);
         if capacity < smallest {
             let message = format!(
@@ -224,7 +230,8 @@ impl RamShared {
         if left < self.block_bytes {
             return 0;
         }
-        ARENA.max(self.block_bytes.next_multiple_of(HUGE_PAGE)).min(left)
+        let blocks = (ARENA / self.block_bytes).max(1);
+        (blocks * self.block_bytes).next_multiple_of(HUGE_PAGE).min(left)
     }
 
     /// Makes an arena in addition to the `known` arenas, if no other thread has done so. While the system allocates the

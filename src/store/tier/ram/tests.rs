@@ -37,6 +37,33 @@ fn bytes(sample: u64, length: usize) -> Vec<u8> {
 }
 
 #[test]
+fn little_is_lost_at_the_ends_of_blocks_of_arrays() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let root = directory.path().join("data");
+    std::fs::create_dir(&root).expect("a directory in it");
+    let row = 3 << 20;
+    let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': (9, {row}), }}");
+    let header = format!("{header:<117}\n");
+    let mut content = [&b"\x93NUMPY\x01\x00\x76\x00"[..], header.as_bytes()].concat();
+    content.resize(content.len() + 9 * row, 0);
+    std::fs::write(root.join("x.npy"), content).expect("a file");
+    let names = vec!["x.npy".to_owned()];
+    let options = IndexOptions {
+        directory: Some(directory.path().join("index")),
+        members: Some(names.clone()),
+        of_files: names,
+        progress: false,
+        ..IndexOptions::default()
+    };
+    let index = Arc::new(DatasetIndex::open(&root, &options).expect("an index"));
+    let ram = Ram::new(&index, TierName::RAM, 24 * MIB, 1).expect("it fits");
+    for sample in 0..9 {
+        let offer = ram.offer(0, sample, VERSION, &bytes(sample, row));
+        assert_eq!(offer, if sample < 8 { Offer::Taken } else { Offer::Full }, "sample {sample}");
+    }
+}
+
+#[test]
 fn it_keeps_what_comes_first_and_no_more_than_it_may() {
     let length = 100_000;
     let (_directory, index) = dataset(100, length);

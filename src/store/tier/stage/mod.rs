@@ -12,13 +12,14 @@ use super::copies::Offer;
 use super::fill::STAGED_READ;
 use super::revalidate::version_now;
 use super::store::UnitLock;
-use crate::io::{Completion, ReadRequest, Reader, Waker};
+use crate::io::{Completion, ReadRequest, Reader, Waker, largest_room, read_room, record_gap};
 use base::counting::count;
 use base::error::Result;
 use base::locks::lock;
 use base::slot::SlotPool;
 use base::threads::BackgroundThread;
 use base::trace::{Stage, StageWork, TraceLane};
+use data::dataset::arrays::MAX_RECORD;
 use data::dataset::{FileId, FileVersion};
 use data::schedule::Schedule;
 use pace::Pace;
@@ -130,6 +131,8 @@ struct StagingWorker<'a> {
     orders: &'a StagingOrders,
     slots: SlotPool,
     reader: Box<dyn Reader>,
+    /// The gap between pieces of a record that the reader reads.
+    gap: u64,
     pace: Pace,
     started: Instant,
     /// The chunks in flight by token, with the versions of their files and the times of their requests.
@@ -147,7 +150,12 @@ impl<'a> StagingWorker<'a> {
         // fewer reads.
         let depth = if cache.index.has_remote() { REMOTE_DEPTH } else { DEPTH };
         let room = |bytes: u64| bytes as usize + 2 * base::slot::PAGE;
-        let largest = STAGED_READ.max(u64::from(cache.index.largest()));
+        let gap = record_gap(&cache.index);
+        let mut largest = STAGED_READ.max(largest_room(&cache.index, gap) as u64);
+        if cache.index.has_arrays() {
+            // Longer records are not kept.
+            largest = largest.min(2 * MAX_RECORD);
+        }
         let slots = SlotPool::new((DEPTH * room(largest)).max(depth * room(STAGED_READ)))?;
         let reader = open(&slots, depth, SourceUse::Staging)?;
         *lock(&orders.waker) = Some(reader.waker());
@@ -157,6 +165,7 @@ impl<'a> StagingWorker<'a> {
             orders,
             slots,
             reader,
+            gap,
             pace,
             started: Instant::now(),
             pending: HashMap::new(),
@@ -212,7 +221,8 @@ impl<'a> StagingWorker<'a> {
                 StagingUnit::Step(_) => {}
             }
             let samples = units::samples(&unit, &index, schedule);
-            for chunk in units::chunks(&index, &samples, |sample| !self.cache.knows(sample)) {
+            let is_missing = |sample| !self.cache.knows(sample) && self.cache.may_keep(sample);
+            for chunk in units::chunks(&index, &samples, is_missing) {
                 self.read(chunk)?;
                 if self.interrupted() {
                     return Ok(());
@@ -232,9 +242,14 @@ impl<'a> StagingWorker<'a> {
     }
 
     fn read(&mut self, chunk: StagedChunk) -> Result<()> {
+        let room = read_room(&*self.cache.index, chunk.extent, None, self.gap);
+        if room > self.slots.largest() {
+            // The pipeline reads the sample itself.
+            return Ok(());
+        }
         while !self.over() {
             if self.reader.room() > 0
-                && let Some(slot) = self.slots.try_take(chunk.extent.length as usize)
+                && let Some(slot) = self.slots.try_take(room)
             {
                 let token = self.next_token;
                 self.next_token += 1;
@@ -267,12 +282,13 @@ impl<'a> StagingWorker<'a> {
             let now = Instant::now();
             let took = now - since;
             match result {
-                Ok(bytes) => {
-                    count(&self.cache.counted.staged_bytes, bytes.len() as u64);
+                Ok(filled) => {
+                    let bytes = filled.arrived() as u64;
+                    count(&self.cache.counted.staged_bytes, bytes);
                     let samples = chunk.samples.len() as u64;
-                    let work = StageWork { bytes: bytes.len() as u64, samples, ..StageWork::default() };
+                    let work = StageWork { bytes, samples, ..StageWork::default() };
                     self.lane.record(Stage::Ahead, since, now, work);
-                    if let Some(version) = version {
+                    if let (Some(version), Some(bytes)) = (version, filled.whole(chunk.extent.length)) {
                         self.store(&chunk, version, &bytes);
                     }
                 }

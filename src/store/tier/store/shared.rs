@@ -68,7 +68,9 @@ impl StoreShared {
         let shards: Vec<FileId> = if verify == Verify::Never {
             Vec::new()
         } else {
-            index.files().filter(|&file| index.shard_stamp(file).is_some()).collect()
+            // Copies are only of samples, so skip the files of arrays whose samples belong to another shard.
+            let has_samples = |file: &FileId| !index.samples_of(*file).is_empty();
+            index.files().filter(|&file| index.shard_stamp(file).is_some()).filter(has_samples).collect()
         };
         let shards = versions_now(&index, &shards);
         Self {

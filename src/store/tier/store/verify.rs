@@ -32,7 +32,7 @@ pub(super) fn versions_now(index: &DatasetIndex, files: &[FileId]) -> HashMap<Fi
     let look = || {
         let mut found = Vec::new();
         while let Some(&file) = files.get(next.fetch_add(1, Relaxed)) {
-            found.extend(index.stat(file).ok().map(|stamp| (file, stamp.version())));
+            found.extend(index.current_version(file).ok().map(|version| (file, version)));
         }
         found
     };
