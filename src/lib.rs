@@ -91,7 +91,7 @@ pub use engine::batch::{Batch, Element, Place, Tensor};
 pub use engine::config::choices::*;
 pub use engine::config::{
     CheckedOptions, CpuDecode, Device, FieldOptions, FieldValue, GpuDecoder, Labels, LoaderConfig,
-    LoaderOptions, OnError, Peers, SharingPolicy, Weights,
+    LoaderKind, LoaderOptions, OnError, Peers, SharingPolicy, Weights,
 };
 pub use engine::pipeline::{
     Cursor, Epoch, EpochStats, FailureLog, Pipeline, Poll, Progress, SampleFailure, Start,

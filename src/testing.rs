@@ -26,12 +26,17 @@ pub mod config {
 }
 pub mod dataset {
     pub use ::data::dataset::{
-        Changed, ClassRef, Contents, DatasetIndex, Extent, FieldKind, FileId, FileVersion, Fingerprint,
-        IndexOptions, IndexOrigin, IndexSummary, Layout, MemberBytes, NeighbourBlocks, Select, Stamp, TICK,
-        TableField,
+        BlockCache, Changed, ClassRef, Contents, DatasetIndex, Extent, FieldKind, FileBlock, FileId,
+        FileVersion, Fingerprint, IndexOptions, IndexOrigin, IndexSummary, Layout, MemberBytes,
+        NeighbourBlocks, SampleAxis, Select, Stamp, TICK, TableField,
     };
     pub mod archive {
         pub use ::data::dataset::archive::{TarMember, TarMembers};
+    }
+    pub mod arrays {
+        pub use ::data::dataset::arrays::filters::{ChunkScratch, unpack_chunk};
+        pub use ::data::dataset::arrays::record::{Piece, RecordRanges, SampleRecord};
+        pub use ::data::dataset::arrays::{ArrayField, ArrayRegion, CHUNKS, ChunkCell, RECORDS, SharedChunk};
     }
     pub mod build {
         pub use ::data::dataset::build::{
@@ -93,9 +98,10 @@ pub mod gpu {
 }
 pub mod io {
     pub use ::store::io::{
-        Completion, DataSource, DelayedReader, Direct, Files, Filled, GroupWaker, GroupedReader, IoChoice,
-        ListeningReader, OwnThread, ParallelFsModel, ParallelFsRates, PfsStats, ReadRequest, ReadStats,
-        Reader, ReaderGroup, Waker, open, open_source, probe, read_blocking,
+        Completion, DataSource, DelayedReader, Direct, Files, Filled, GatherReader, GroupWaker,
+        GroupedReader, IoChoice, ListeningReader, OwnThread, ParallelFsModel, ParallelFsRates, PfsStats,
+        ReadRequest, ReadStats, Reader, ReaderGroup, RemoteFile, Waker, open, open_source, probe,
+        read_blocking, record_room, unpacking,
     };
     pub mod pread {
         pub use ::store::io::pread::{PreadOptions, PreadReader};

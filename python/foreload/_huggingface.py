@@ -263,7 +263,7 @@ def _check_dropped(dataset: Any, given: dict[str, Any], stored: dict[str, int | 
         if given.get("with_labels", has_label):
             asked.append("label")
     else:
-        names = [getattr(of, "name", of) for of in fields] if isinstance(fields, list | tuple) else []
+        names = [getattr(of, "source", of) for of in fields] if isinstance(fields, list | tuple) else []
         asked = [key for name in names if isinstance(name, str) for key in name.split(";")]
     for name in asked:
         column = label if name == "label" else name

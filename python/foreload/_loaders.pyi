@@ -75,11 +75,14 @@ class ImageLoader(Loader):
         repeats: How many times each sample comes in a global batch, each time with its own augmentation: 3 in DeiT's
             repeated augmentation. An epoch keeps its number of draws, so it shows only one in `repeats` of the samples.
             The repeats of a sample are spread over the ranks, as by torchvision's `RASampler`.
-        fields: The fields of each sample in the batches: a list of names, or of objects of `foreload.fields`, which can
-            set more. A name is `image`, `label`, or the key of a member in a shard, which is the part of its name after
-            the first dot: `["jpg", "seg.png", "txt"]`. `batch["txt"]` returns this field. The command line takes names
-            separated by commas, or a JSON list in which objects can set more: `["jpg", {"Mask": {"name": "seg.png",
-            "dtype": "int64"}}]`. None: image and label.
+        fields: The fields of each sample in the batches: a list of their sources, or of objects of `foreload.fields`,
+            which can set more. A source is `image`, `label`, a column of a table, the path of an array
+            (`/climate/data`), or the key of a member in a shard, which is the part of its name after the first dot:
+            `["jpg", "seg.png", "txt"]`. `batch["txt"]` returns this field; `fields.Text("txt", name="caption")` makes
+            it `batch["caption"]`. The command line takes sources separated by commas, or a JSON list in which objects
+            can set more: `["jpg", {"Mask": {"source": "seg.png", "dtype": "int64"}}]`. None: image and label.
+        sample_axis: What a sample of a dataset of arrays is: with 0 a row, the elements with one index in the first
+            dimension of all arrays; with `file` all arrays of a file.
         label: The column of a table that is the label: `label="fine_label"`. In tar shards, it is the end of a member's
             name, or a key of `.json` members. Whole numbers are class numbers, and texts are names of classes. Each
             choice has its own index and fingerprint. None: `label` and other usual names.
@@ -236,8 +239,8 @@ class ImageLoader(Loader):
 
     Raises:
         ConfigError: A setting has an invalid value, or no setting has this name.
-        DatasetError: There is no dataset at `path`, or its index cannot be read; images are both in class directories
-            and in shards next to them; a sample of a shard has two members of one kind, or a label that is not a class
+        DatasetError: There is no dataset at `path`, or its index cannot be read. Images are both in class directories
+            and in shards next to them. A sample of a shard has two members of one kind, or a label that is not a class
             number.
         UnavailableError: The device does not exist or cannot be used.
     """
@@ -263,6 +266,7 @@ class ImageLoader(Loader):
         epoch_size: int | None = None,
         repeats: int = 1,
         fields: Sequence[str | Field] | None = None,
+        sample_axis: Literal[0, "file"] = 0,
         label: str | None = None,
         labels: str | os.PathLike[str] | Sequence[float] | Sequence[Sequence[float]] | Array | None = None,
         transforms: Transforms | Mapping[str, Transforms] | None = None,
@@ -315,25 +319,11 @@ class ImageLoader(Loader):
     ) -> Self: ...
     # What it writes ends here.
     @property
-    def device(self) -> str:
-        """The device of the batches: `cpu` or `cuda:N`."""
-    @property
-    def device_reason(self) -> str:
-        """The reason for the device: the GPU's name, or why no GPU can be used."""
-    @property
     def dtype(self) -> Literal["float32", "float16", "bfloat16", "uint8"]:
         """The element type of the images; for several image fields or views, that of the first."""
     @property
     def memory_format(self) -> Literal["nchw", "nhwc"]:
         """The order of the images' dimensions."""
-    @property
-    def fields(self) -> dict[str, str]:
-        """The kinds of the batches' fields, by name: `image`, `mask`, `text`, `json`, `array`, `integer`, ..."""
-    @property
-    def _optional(self) -> list[str]: ...
-    @property
-    def _mixes_hard_labels(self) -> bool: ...
-    def _dense(self) -> list[tuple[str, str, int]]: ...
     def mix(self, position: int, epoch: int | None = None) -> BatchMix | None:
         """Return how the images of the batch with this position are mixed in an epoch; None without `mix=`.
 

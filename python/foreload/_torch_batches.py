@@ -78,19 +78,21 @@ def check_fetcher(name: str) -> None:
     fetcher = sys._getframe(2).f_locals.get("self")
     if getattr(fetcher, "auto_collation", False) and getattr(fetcher, "collate_fn", 0) is default_collate:
         message = (
-            f"an {name} yields whole batches, which this DataLoader would batch again: pass batch_size to {name}, "
+            f"{name} yields whole batches, which this DataLoader would batch again: pass batch_size to {name}, "
             "and if there must be a DataLoader, give it batch_size=None and num_workers=0"
         )
         raise config_error("batch_size", message)
 
 
-def shown(first: Any, memory_format: torch.memory_format, device: str | torch.device, /, **given: Any) -> str:
+def shown(first: Any, /, **given: Any) -> str:
     """Return the settings of a dataset for its `repr`: its first argument, then the others by name."""
+    device = given["device"]
     # Frameworks may number the CPU.
-    is_cpu = isinstance(device, torch.device) and device.type == "cpu"
-    own = {"memory_format": memory_format, "device": "cpu" if is_cpu else device}
-    last = {name: given.pop(name) for name in ("with_labels", "fields") if name in given}
-    settings = {**given, **own, **last}
+    if isinstance(device, torch.device) and device.type == "cpu":
+        given["device"] = "cpu"
+    order = ("memory_format", "device", "with_labels", "fields")
+    last = {name: given.pop(name) for name in order if name in given}
+    settings = {**given, **last}
     # Settings of the datasets themselves are None if they were not given.
     own_names = ("dtype", "with_labels", "fields")
     left = {name: value for name, value in settings.items() if value is not None or name not in own_names}
@@ -205,5 +207,5 @@ class TorchBatches:
                         "mix": "has no num_classes, so it adds",
                     }.get(setting, "is True, which adds")
                     message = f"{adds} the key {key!r} to each batch, but fields= has a field of that name"
-                    remedy = "rename that member or column, or remove one of the two"
+                    remedy = "give that field another name=, or remove one of the two"
                     raise config_error(setting, f"{message}: {remedy}")

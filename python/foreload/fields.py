@@ -4,16 +4,19 @@
     for batch in loader:
         batch["jpg"], batch["seg.png"], batch["txt"]
 
-The name of a field is the part after the first dot of its member's name in the shard, in lower case: `0001.seg.png` is
-the field `seg.png`. `image` is a sample's image with any extension, and `label` its class number. The end of a name
-decides its kind. An extension of images, such as `jpg` or `png`, means an image, and `seg.png` and `mask.png` mean a
-mask. `txt` means text, `json` JSON, `npy` an array, `cls` a whole number, and anything else bytes. Use one of the
-classes here to choose another kind or to set more.
+The first argument of a field is its source, where its values come from. For a member of a shard, this is the part after
+the first dot of the member's name, in lower case: `0001.seg.png` is `seg.png`. `image` is a sample's image with any
+extension, and `label` its class number. `name` is what batches call the field, by default its source.
+
+The end of a source decides the field's kind. An extension of images, such as `jpg` or `png`, means an image, and
+`seg.png` and `mask.png` mean a mask. `txt` means text, `json` JSON, `npy` an array, `cls` a whole number, and anything
+else bytes. Use one of the classes here to choose another kind or to set more.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 __all__ = ["Array", "Boxes", "Bytes", "Field", "Float", "Image", "Integer", "Json", "Mask", "Text"]
@@ -24,14 +27,24 @@ class Field:
     """A field of the batches. Use one of its subclasses.
 
     Args:
-        name: The name of the member in the shards, or `image` or `label`.
+        source: Where its values come from: a member of the shards, a column of a table, `image` or `label`.
         optional: Whether samples may lack it; `batch.present(name)` returns which have it. A sample that lacks a field
             fails, unless the field is optional.
+        name: What batches call it: `batch[name]`. By default, this is the source. Several fields may have the same
+            source if their names differ.
     """
 
-    name: str
+    source: str = ""
     _kind: ClassVar[str] = ""
     optional: bool = False
+    name: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Complete a field that has only a source or only a name."""
+        if not (self.source or self.name):
+            raise TypeError(f"{type(self).__name__} needs a source: where the field's values come from")
+        object.__setattr__(self, "source", self.source or self.name)
+        object.__setattr__(self, "name", self.name or self.source)
 
     def _as_setting(self) -> dict[str, Any]:
         return {"kind": self._kind, **vars(self)}
@@ -117,21 +130,70 @@ class Json(Field):
 
 @dataclass(frozen=True)
 class Array(Field):
-    """An array of numbers as `numpy.save` writes it, in host memory.
+    """An array of numbers: of a container, such as `.npy`, or a member as `numpy.save` writes it.
 
-    If all arrays of a batch have the same type and shape, they are one tensor, [n, ...]. If only their first dimensions
-    differ, they are a pair (values, offsets): the rows of all samples, and int64 [n + 1], where sample i has
-    `values[offsets[i]:offsets[i + 1]]`. Otherwise they are a list of tensors. A sample without an array, because it
-    failed or the array is optional, does not change that. It has zeros in the tensor, no rows in the pair, and None in
-    the list.
+    If the type and the shape are the same in all samples of a container, or `dtype` and `shape` give them, a batch has
+    one tensor, [n, ...]. An optional array that is absent is zeros.
+
+    Otherwise the arrays are in host memory. If all arrays of a batch have the same type and shape, they are one tensor,
+    [n, ...]. If only their first dimensions differ, they are a pair (values, offsets): the rows of all samples, and
+    int64 [n + 1], where sample i has `values[offsets[i]:offsets[i + 1]]`. Otherwise they are a list of tensors. A
+    sample without an array, because it failed or the array is optional, does not change that. It has zeros in the
+    tensor, no rows in the pair, and None in the list.
+
+    Elements become (element · scale + offset - mean) / std, rounded after each step as by NumPy, in float64 if the
+    dtype is float64 or the stored type needs it, else in float32.
 
     Args:
         ragged: Whether a batch always has the pair, even if all of its arrays have the same shape. Arrays that cannot
             be rows of one pair are then a ConfigError.
+        dtype: The type of the elements in batches, as a text, or as a type of NumPy or torch. Integers that it cannot
+            hold are an error of their sample, and floats do not become integers. None: the stored type, or a float
+            type if floats are computed.
+        cf: Whether the attributes of NetCDF's conventions decode the elements, as xarray does it: `scale_factor`,
+            `add_offset`, `_FillValue`, `missing_value` and `_Unsigned`. `scale`, `offset` and `missing` replace them.
+        scale: The factor of each element.
+        offset: The summand of each element.
+        missing: The elements, as they are stored, that become NaN: a number or several.
+        mean: The number that is subtracted, or a list with a number for each index along `axis`.
+        std: The number to divide by, or a list like that of `mean`.
+        axis: The dimension of a sample's array along which `mean` and `std` differ.
+        shape: The shape of each sample's array. An array with another shape is an error of its sample.
+        window: The part of each array that batches have: its length in each dimension of a sample's array, or None
+            to take a dimension whole. Of a container's arrays that are not compressed, only the bytes of windows are
+            read, and of others the chunks that windows touch. Members are read whole.
+        at: Where the window is: `random`, drawn again each time a sample is used; `center`; or the first index in each
+            dimension.
+        follows: The name of another array with a window: this field has windows at the same places, such as the labels
+            of a volume. Both must be arrays of containers, with the same lengths in these dimensions. This field's
+            arrays may have further dimensions, which are taken whole.
+        pad: The value, in the array's own type, of elements of a window that are outside of the array. None: a sample
+            whose array is smaller than the window fails. With `random`, a smaller array is at a random place in the
+            window, with `center` in its middle, and otherwise at its beginning.
     """
 
     _kind: ClassVar[str] = "array"
     ragged: bool = False
+    window: Sequence[int | None] | None = field(default=None, kw_only=True)
+    at: Literal["random", "center"] | Sequence[int] = field(default="random", kw_only=True)
+    follows: str | None = field(default=None, kw_only=True)
+    pad: float | None = field(default=None, kw_only=True)
+    dtype: Any = field(default=None, kw_only=True)
+    cf: bool = field(default=False, kw_only=True)
+    scale: float | None = field(default=None, kw_only=True)
+    offset: float | None = field(default=None, kw_only=True)
+    missing: float | Sequence[float] | None = field(default=None, kw_only=True)
+    mean: float | Sequence[float] | None = field(default=None, kw_only=True)
+    std: float | Sequence[float] | None = field(default=None, kw_only=True)
+    axis: int | None = field(default=None, kw_only=True)
+    shape: Sequence[int] | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Name the type of the elements."""
+        super().__post_init__()
+        if self.dtype is not None and not isinstance(self.dtype, str):
+            name = getattr(self.dtype, "__name__", None) or getattr(self.dtype, "name", None) or self.dtype
+            object.__setattr__(self, "dtype", str(name).removeprefix("torch."))
 
 
 @dataclass(frozen=True)

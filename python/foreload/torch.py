@@ -8,8 +8,8 @@
             ...
 
 It yields whole batches, so a `DataLoader` around it (needed only if a framework requires one) is made with
-`DataLoader(dataset, batch_size=None, num_workers=0)`. `ImageStream` does the same with samples that arrive while
-training runs.
+`DataLoader(dataset, batch_size=None, num_workers=0)`. `Dataset` yields dicts of fields of any kind, without defaults
+for images. `ImageStream` does the same as `ImageDataset` with samples that arrive while training runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 from foreload import _taken, _torch_batches
-from foreload._core import Batches, ImageLoader, UnavailableError
+from foreload._core import Batches, ImageLoader, Loader, UnavailableError
 from foreload._docs import hands_on_settings
 from foreload._stream_loader import StreamLoader
 from foreload.fields import Text
@@ -36,8 +36,171 @@ if TYPE_CHECKING:
     from foreload.fields import Field
 
 
+@hands_on_settings(Loader)
+class Dataset(IterableDataset):
+    """Batches of fields as dicts of torch tensors that share Foreload's memory.
+
+        from foreload import fields
+        from foreload.torch import Dataset
+
+        asked = [fields.Array("npy", name="x"), fields.Integer("cls", name="y")]
+        for batch in Dataset("shards", batch_size=64, fields=asked):
+            batch["x"], batch["y"]
+
+    A dict has tensors, lists of texts, of JSON or of bytes, and for ragged arrays pairs of tensors (values, offsets).
+    For each field `NAME` with `optional=True`, it also has `NAME.present`, bool [n]: which samples have the field.
+    Tensors are zeros where it is absent. Values of varying size are in host memory on any device. With `mix=` without
+    `num_classes`, the dict also has `label.partner` and `label.share`, the second and third value of
+    `foreload.Batch.mixed`.
+
+    Args:
+        path: The dataset, by its path or URL, or a list of several.
+        device: A device of `foreload.Loader`, or a `torch.device`; `auto` is the CPU if torch has no CUDA. CUDA tensors
+            are ready for torch's current stream when they are yielded.
+        with_mask: Whether the dict has `mask`. It is False for padding (see `last_batch`) and for failed samples
+            (`on_error="zero"`).
+        with_ids: Whether the dict has `sample_ids`, the samples' numbers in the index, int64 [n].
+        fields: The fields of `foreload.Loader`.
+        settings: All other settings of `foreload.Loader`: `batch_size` (per rank), `seed`, ...
+
+    You may keep a tensor for as long as you like. Its memory is reused after the last reference is dropped.
+
+    Raises:
+        ConfigError: The same as for `foreload.Loader`; or a field has the name of another key of the dict: `mask`,
+            `sample_ids` or `NAME.present`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        device: str | torch.device = "auto",
+        with_mask: bool = False,
+        with_ids: bool = False,
+        fields: Sequence[str | Field] | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        own = _torch_batches.own_settings(torch.contiguous_format, None, device)
+        self.loader = Loader(path, fields=fields, device=own["device"], **settings)
+        self._keep(path, {"device": device}, {"fields": fields}, settings)
+        self._converted = _torch_batches.TorchBatches(
+            self.loader, own, fields=True, with_labels=False, with_mask=with_mask, with_ids=with_ids
+        )
+
+    def _keep(self, path: Any, own: dict[str, Any], said: dict[str, Any], settings: dict[str, Any]) -> None:
+        """Keep what `repr` shows, and what an iteration leaves behind."""
+        decided = {name: of for name, of in self.loader._decided.items() if settings.get(name) is None}
+        self._shown = _torch_batches.shown(path, **{**settings, **said, **decided, **own})
+        self._latest: Batches | None = None
+        self._counted: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        """Return the settings that it was made with, and the values that were chosen for others."""
+        return f"{type(self).__name__}({self._shown})"
+
+    @property
+    def classes(self) -> list[str]:
+        """Class names by number; empty if the dataset has only numbers."""
+        return self.loader.classes
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        """Class numbers by name; empty if the dataset has only numbers."""
+        return {name: number for number, name in enumerate(self.loader.classes)}
+
+    @property
+    def targets(self) -> np.ndarray:
+        """Class numbers of all samples of the dataset, drawn or not, by their number in the index: int64 [samples].
+
+        The array is made at each call, so keep it if you need it more than once.
+
+        Raises:
+            AttributeError: The dataset has no labels.
+        """
+        return self.loader.targets
+
+    @property
+    def errors(self) -> list[SampleFailure]:
+        """Failures of the latest iteration that were skipped or replaced by zeros; see `foreload.Loader.errors`."""
+        return self.loader.errors
+
+    @property
+    def concealed(self) -> list[ConcealedSample]:
+        """Damaged images of the latest iteration that were decoded anyway; see `foreload.Loader.concealed`."""
+        return self.loader.concealed
+
+    def stats(self) -> dict[str, Any]:
+        """Return seconds and counters of the latest iteration's epoch so far, as `foreload.Batches.stats` has them.
+
+        Empty before the first batch is requested.
+        """
+        return self._counted if self._latest is None else self._latest.stats()
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch, or between iterations the one that the next iteration runs."""
+        return self.loader.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next iteration; without it, every iteration runs the next epoch.
+
+        A loaded state of that epoch still decides where it begins.
+        """
+        self.loader.set_epoch(epoch)
+
+    @property
+    def batch_sampler(self) -> SimpleNamespace:
+        """The dataset itself, for Lightning, which sets the next epoch of a batch sampler's sampler."""
+        return SimpleNamespace(sampler=self, batch_size=self.loader.batch_size)
+
+    def state_dict(self, *, at_step: int | None = None) -> LoaderState:
+        """Return the state of the latest iteration; see `foreload.Loader.state_dict`.
+
+        Args:
+            at_step: The number of steps of the epoch that the state includes, for frameworks that read ahead.
+        """
+        return self.loader.state_dict(at_step=at_step)
+
+    def load_state_dict(self, state: LoaderState) -> None:
+        """Resume where `state` was saved; see `foreload.Loader.load_state_dict`."""
+        self.loader.load_state_dict(state)
+
+    def __len__(self) -> int:
+        """Return the number of batches of this rank in one epoch."""
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the batches of one epoch: dicts of fields.
+
+        Without `fields`, an `ImageDataset` yields (images, labels), followed by the mask and the ids if they were
+        requested. Images alone are a tensor, not a tuple of one.
+
+        Raises:
+            ConfigError: A `DataLoader` would collate batches into batches of batches.
+        """
+        _torch_batches.check_fetcher(type(self).__name__)
+        return self._iterate()
+
+    def _iterate(self) -> Iterator[Any]:
+        _torch_batches.check_process(type(self).__name__)
+        # A generator, so that nothing begins before the first batch is requested: frameworks make an iterator, and then
+        # choose the epoch, load a state or make another iterator.
+        self._latest = batches = iter(self.loader)
+        try:
+            yield from map(self._converted.tensors, batches)
+        finally:
+            # Only the counters of an iteration are kept, because the batches would hold the epoch's memory.
+            if self._latest is batches:
+                self._counted, self._latest = batches.stats(), None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Raise an error: the dataset cannot be sent to another process."""
+        raise UnavailableError(_torch_batches.one_process(type(self).__name__))
+
+
 @hands_on_settings(ImageLoader)
-class ImageDataset(IterableDataset):
+class ImageDataset(Dataset):
     """Batches of (images, labels) as torch tensors that share Foreload's memory.
 
     Args:
@@ -72,6 +235,8 @@ class ImageDataset(IterableDataset):
             a field has the name of another key of the dict: `mask`, `sample_ids` or `NAME.present`.
     """
 
+    loader: ImageLoader
+
     def __init__(
         self,
         path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -85,14 +250,11 @@ class ImageDataset(IterableDataset):
         fields: Sequence[str | Field] | None = None,
         **settings: Any,
     ) -> None:
-        super().__init__()
+        IterableDataset.__init__(self)
         own = _torch_batches.own_settings(memory_format, dtype, device)
         said = {"dtype": dtype, "with_labels": None if with_labels else False, "fields": fields}
         self.loader = ImageLoader(path, fields=fields, **own, **settings)
-        decided = {name: of for name, of in self.loader._decided.items() if settings.get(name) is None}
-        self._shown = _torch_batches.shown(path, memory_format, device, **{**settings, **said, **decided})
-        self._latest: Batches | None = None
-        self._counted: dict[str, Any] = {}
+        self._keep(path, {"memory_format": memory_format, "device": device}, said, settings)
         if with_labels and fields is None:
             self.loader._check_labeled()
         self._converted = _torch_batches.TorchBatches(
@@ -211,108 +373,6 @@ class ImageDataset(IterableDataset):
         )
         return made
 
-    def __repr__(self) -> str:
-        """Return the settings that it was made with, and the values that were chosen for others."""
-        return f"{type(self).__name__}({self._shown})"
-
-    @property
-    def classes(self) -> list[str]:
-        """Class names by number; empty if the dataset has only numbers."""
-        return self.loader.classes
-
-    @property
-    def class_to_idx(self) -> dict[str, int]:
-        """Class numbers by name; empty if the dataset has only numbers."""
-        return {name: number for number, name in enumerate(self.loader.classes)}
-
-    @property
-    def targets(self) -> np.ndarray:
-        """Class numbers of all samples of the dataset, drawn or not, by their number in the index: int64 [samples].
-
-        The array is made at each call, so keep it if you need it more than once.
-
-        Raises:
-            AttributeError: The dataset has no labels.
-        """
-        return self.loader.targets
-
-    @property
-    def errors(self) -> list[SampleFailure]:
-        """Failures of the latest iteration that were skipped or replaced by zeros; see `foreload.Loader.errors`."""
-        return self.loader.errors
-
-    @property
-    def concealed(self) -> list[ConcealedSample]:
-        """Damaged images of the latest iteration that were decoded anyway; see `foreload.Loader.concealed`."""
-        return self.loader.concealed
-
-    def stats(self) -> dict[str, Any]:
-        """Return seconds and counters of the latest iteration's epoch so far, as `foreload.Batches.stats` has them.
-
-        Empty before the first batch is requested.
-        """
-        return self._counted if self._latest is None else self._latest.stats()
-
-    @property
-    def epoch(self) -> int:
-        """The current epoch, or between iterations the one that the next iteration runs."""
-        return self.loader.epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration; without it, every iteration runs the next epoch.
-
-        A loaded state of that epoch still decides where it begins.
-        """
-        self.loader.set_epoch(epoch)
-
-    @property
-    def batch_sampler(self) -> SimpleNamespace:
-        """The dataset itself, for Lightning, which sets the next epoch of a batch sampler's sampler."""
-        return SimpleNamespace(sampler=self, batch_size=self.loader.batch_size)
-
-    def state_dict(self, *, at_step: int | None = None) -> LoaderState:
-        """Return the state of the latest iteration; see `foreload.ImageLoader.state_dict`.
-
-        Args:
-            at_step: The number of steps of the epoch that the state includes, for frameworks that read ahead.
-        """
-        return self.loader.state_dict(at_step=at_step)
-
-    def load_state_dict(self, state: LoaderState) -> None:
-        """Resume where `state` was saved; see `foreload.ImageLoader.load_state_dict`."""
-        self.loader.load_state_dict(state)
-
-    def __len__(self) -> int:
-        """Return the number of batches of this rank in one epoch."""
-        return len(self.loader)
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yield one epoch: (images, labels), followed by the mask and the ids if they were requested.
-
-        Images alone are a tensor, not a tuple of one. With `fields` each batch is a dict.
-
-        Raises:
-            ConfigError: A `DataLoader` would collate batches into batches of batches.
-        """
-        _torch_batches.check_fetcher("ImageDataset")
-        return self._iterate()
-
-    def _iterate(self) -> Iterator[Any]:
-        _torch_batches.check_process("ImageDataset")
-        # A generator, so that nothing begins before the first batch is requested: frameworks make an iterator, and then
-        # choose the epoch, load a state or make another iterator.
-        self._latest = batches = iter(self.loader)
-        try:
-            yield from map(self._converted.tensors, batches)
-        finally:
-            # Only the counters of an iteration are kept, because the batches would hold the epoch's memory.
-            if self._latest is batches:
-                self._counted, self._latest = batches.stats(), None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Raise an error: the dataset cannot be sent to another process."""
-        raise UnavailableError(_torch_batches.one_process("ImageDataset"))
-
 
 @hands_on_settings(StreamLoader)
 class ImageStream(IterableDataset):
@@ -364,7 +424,9 @@ class ImageStream(IterableDataset):
         super().__init__()
         own = _torch_batches.own_settings(memory_format, dtype, device)
         said = {"dtype": dtype, "with_labels": None if with_labels else False, "fields": fields}
-        self._shown = _torch_batches.shown(source, memory_format, device, **settings, **said)
+        self._shown = _torch_batches.shown(
+            source, memory_format=memory_format, device=device, **settings, **said
+        )
         asked = ["image", *(["label"] if with_labels else [])] if fields is None else fields
         # The loader refuses anything that is not a list.
         if with_keys and isinstance(asked, list | tuple):

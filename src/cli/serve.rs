@@ -3,7 +3,7 @@
 use super::output;
 use super::settings::{Settings, TakesSettings};
 use base::error::Result;
-use engine::config::UserValue;
+use engine::config::{LoaderKind, UserValue};
 use engine::serve::Producer;
 use engine::sharing::{BatchPosition, ProducerStart, TOGETHER};
 use std::path::PathBuf;
@@ -38,6 +38,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<()> {
     }
     let start = ProducerStart {
         roots: args.dirs.clone(),
+        kind: LoaderKind::Images,
         settings,
         rank: args.rank,
         world_size: args.world_size,

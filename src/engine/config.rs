@@ -9,6 +9,7 @@
 //! dataset (`config/pools.rs`). It does not change while a pipeline runs, so the memory of a pipeline is bounded from
 //! the start.
 
+mod arrays;
 mod cache;
 mod device;
 mod field_value;
@@ -16,6 +17,7 @@ mod fields;
 mod images;
 mod key_choice;
 mod labels;
+mod mask_type;
 mod mixing;
 mod order;
 mod peers;
@@ -28,7 +30,9 @@ mod settings;
 mod share;
 mod sharing;
 mod views;
+mod windows;
 
+pub use arrays::{ArrayOptions, ArrayPlace, ArrayPlan};
 pub use device::{AllowedBackends, CpuDecode, Device, GpuDecoder, LANES};
 pub use device::{
     ChosenDevice, DevicePools, choose_with as choose_device_of, look_for_libraries_in,
@@ -54,12 +58,13 @@ pub use share::CpuShare;
 pub use share::has_unwatched_quota;
 pub use sharing::SharingPolicy;
 pub use views::{ViewKind, ViewPlaces};
+pub use windows::{ArrayWindow, FieldWindow, FieldWindows, WindowPlace};
 
 use crate::batch::{BatchLayout, Pools};
 use base::error::{Error, Result};
 use base::names::named;
 pub use base::units::{parse_bytes, parse_duration};
-use data::dataset::{Contents, DatasetIndex, IndexOptions, NeighbourBlocks, SampleColumn};
+use data::dataset::{Contents, DatasetIndex, IndexOptions, NeighbourBlocks, SampleAxis, SampleColumn};
 use data::schedule::{Assignment, LastBatch, Selection, Shuffling};
 use labels::ReadLabels;
 use pixels::augment::Output;
@@ -126,6 +131,8 @@ pub struct LoaderConfig {
     pub images: Images,
     /// The fields of a batch.
     pub fields: Fields,
+    /// The windows of those fields that are arrays.
+    pub windows: FieldWindows,
     /// The layout of the fields in a batch.
     pub layout: BatchLayout,
     /// The mixing of images within a batch (`mix=`), if any.
@@ -227,6 +234,11 @@ impl LoaderOptions {
         label_columns: &[SampleColumn],
     ) -> Result<(Fields, BatchLayout)> {
         match asked {
+            _ if !self.decoded && index.has_arrays() => {
+                let message = "is False, which gives whole files, but the samples are parts of arrays: use \
+                               foreload.Loader";
+                Err(Error::config("decoded", message))
+            }
             Some(_) if !self.decoded => {
                 let message =
                     "cannot be used with decoded=False, which gives whole files: remove one of the two";
@@ -294,6 +306,7 @@ impl CheckedOptions<'_> {
             // Whether the list of `files` needs a bad shard is known only after the list was read.
             bad_shards_later: options.files.is_some(),
             split: options.split.clone(),
+            sample_axis: options.sample_axis,
             label: options.label.clone(),
             progress: options.progress,
             contents,
@@ -315,6 +328,10 @@ impl CheckedOptions<'_> {
     /// the dataset; [`Error::Unavailable`] if the requested GPU cannot be used.
     pub fn check(self, index: &DatasetIndex) -> Result<LoaderConfig> {
         let Self { options, labels, fields: asked, images } = self;
+        if options.sample_axis == SampleAxis::File && !index.has_arrays() {
+            let message = "is \"file\", which is for arrays, but this dataset has none: remove the setting";
+            return Err(Error::config("sample_axis", message));
+        }
         options.warn_about_scale(&images, index);
         options.warn_about_evaluation(index);
         let names = labels.as_ref().map(ReadLabels::names).unwrap_or_default();
@@ -375,6 +392,7 @@ impl LoaderOptions {
         if options.decoded {
             images.find_boxes(&fields)?;
         }
+        let windows = FieldWindows::new(asked, &fields, index)?;
         let drawn = (&label_columns, &*same.selection);
         let mix = options.mix_plan(index, &images, &mut fields, &mut layout, drawn)?;
         let batch_bytes = layout.bytes(options.batch_size as usize);
@@ -406,14 +424,27 @@ impl LoaderOptions {
             && (0..images.list().len()).any(|image| ViewKind::of(images.recipe(image)) == ViewKind::Values);
         let mut cache = options.cache(queue_depth)?;
         let has_cache = cache.is_some();
-        let host = pools::PoolSizing { options, index, threads, queue_depth, has_cache, has_own_sizes };
+        let largest = pools::largest_slot(index, has_cache);
+        let host = pools::PoolSizing {
+            options,
+            index,
+            threads,
+            queue_depth,
+            has_cache,
+            has_own_sizes,
+            largest,
+            reads_windows: !has_cache && !windows.is_empty(),
+        };
         host.warn_about_sizes();
         let pools = match &device_pools {
             None => host.with_batches(batch_bytes)?,
             Some(device) => host.for_device(device)?,
         };
         if let Some(cache) = &mut cache {
-            cache.no_forms = options.no_forms(&fields, chosen.device, chosen.decoder);
+            cache.no_forms = match index.has_arrays() {
+                true => Some(NoForms { why: "arrays are kept as they are stored", is_impossible: true }),
+                false => options.no_forms(&fields, chosen.device, chosen.decoder),
+            };
         }
         Ok(LoaderConfig {
             batch_size: options.batch_size,
@@ -435,6 +466,7 @@ impl LoaderOptions {
             device_pools,
             images,
             fields,
+            windows,
             layout,
             mix,
             label_columns,

@@ -81,7 +81,10 @@ fn member_value(index: &DatasetIndex, sample: u64, member: usize, kind: FieldKin
         MemberBytes::Absent => return Ok(Value::Null),
         MemberBytes::Ambiguous => return Err("there are two members with this name".to_owned()),
     };
-    if !matches!(kind, FieldKind::Text | FieldKind::Json | FieldKind::Integer | FieldKind::Float) {
+    // Parts of records have no address.
+    if index.array(sample, member).is_some()
+        || !matches!(kind, FieldKind::Text | FieldKind::Json | FieldKind::Integer | FieldKind::Float)
+    {
         return Ok(Value::from(format!("{} bytes", extent.length)));
     }
     let bytes = read_blocking(index, Extent { length: extent.length.min(MAX_READ_BYTES), ..extent });

@@ -1,6 +1,7 @@
 //! Which tensors a batch contains, and where they are in its buffer.
 
 use super::{Element, Raggedness};
+use pixels::arrays::Number;
 use pixels::augment::{DType, MemoryFormat, Output};
 
 /// Alignment of every tensor of a batch in bytes, as DLPack requires.
@@ -126,6 +127,26 @@ impl From<DType> for Element {
             DType::F16 => Self::F16,
             DType::Bf16 => Self::Bf16,
             DType::U8 => Self::U8,
+        }
+    }
+}
+
+impl From<Number> for Element {
+    fn from(number: Number) -> Self {
+        match number {
+            Number::Bool => Self::Bool,
+            Number::Signed(1) => Self::I8,
+            Number::Signed(2) => Self::I16,
+            Number::Signed(4) => Self::I32,
+            Number::Signed(_) => Self::I64,
+            Number::Unsigned(1) => Self::U8,
+            Number::Unsigned(2) => Self::U16,
+            Number::Unsigned(4) => Self::U32,
+            Number::Unsigned(_) => Self::U64,
+            Number::Float(2) => Self::F16,
+            Number::Float(4) => Self::F32,
+            Number::Float(_) => Self::F64,
+            Number::Brain => Self::Bf16,
         }
     }
 }

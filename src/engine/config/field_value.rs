@@ -1,7 +1,8 @@
-//! The values of a field in a batch, found by the name of the field.
+//! The values of a field in a batch, found by the name of the field, and which fields are tensors of one size.
 
-use super::{FieldContent, LoaderConfig, ViewKind, ViewPlaces};
-use crate::batch::{Batch, FieldValues, Tensor};
+use super::{ArrayPlace, FieldContent, LoaderConfig, ViewKind, ViewPlaces};
+use crate::batch::{Batch, Column, Element, FieldValues, Tensor};
+use base::error::{Error, Result};
 use data::dataset::FieldKind;
 
 /// The values of one field in a batch of n samples.
@@ -80,7 +81,9 @@ impl LoaderConfig {
             FieldContent::Integers(column)
             | FieldContent::Floats(column)
             | FieldContent::ColumnNumbers { column, .. }
-            | FieldContent::MixedLabels { column } => tensor(column),
+            | FieldContent::MixedLabels { column }
+            | FieldContent::Arrays { at: ArrayPlace::Column(column), .. } => tensor(column),
+            FieldContent::Arrays { at: ArrayPlace::Values(value), .. } => values(value),
             FieldContent::ColumnTexts { value, .. } | FieldContent::Values(value, _) => values(value),
         })
     }
@@ -90,5 +93,43 @@ impl LoaderConfig {
     pub fn present(&self, batch: &Batch, name: &str) -> Option<Tensor> {
         let field = self.fields.named(name).filter(|_| !batch.is_encoded())?;
         field.optional.map(|column| batch.further(column))
+    }
+
+    /// Returns the field name, the element type and the number of dimensions per sample of each tensor of the batches.
+    /// A field with several views has several tensors.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a field whose values differ in size.
+    pub fn dense_tensors(&self) -> Result<Vec<(String, Element, usize)>> {
+        let mut tensors = Vec::new();
+        for field in &self.fields.list {
+            let column = |number: usize| {
+                let Column { element, shape } = &self.layout.columns[number];
+                (field.name.clone(), *element, shape.len())
+            };
+            match field.content {
+                FieldContent::Images { at: at @ ViewPlaces { kind: ViewKind::Tensors, .. }, .. } => {
+                    let outputs = &self.layout.images[at.numbers()];
+                    tensors.extend(outputs.iter().map(|output| (field.name.clone(), output.dtype.into(), 3)));
+                }
+                FieldContent::Masks { at: at @ ViewPlaces { kind: ViewKind::Tensors, .. }, .. } => {
+                    tensors.extend(at.numbers().map(column));
+                }
+                FieldContent::Label => tensors.push((field.name.clone(), Element::I64, 0)),
+                FieldContent::Integers(number)
+                | FieldContent::Floats(number)
+                | FieldContent::ColumnNumbers { column: number, .. }
+                | FieldContent::MixedLabels { column: number }
+                | FieldContent::Arrays { at: ArrayPlace::Column(number), .. } => tensors.push(column(number)),
+                _ => {
+                    let message = format!(
+                        "has {:?}, whose values vary in size, but only tensors of one size are supported here",
+                        field.name
+                    );
+                    return Err(Error::config("fields", message));
+                }
+            }
+        }
+        Ok(tensors)
     }
 }

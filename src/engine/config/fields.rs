@@ -1,14 +1,16 @@
 //! The fields of the batches: as the user requests them ([`FieldOptions`]), and as resolved for one dataset
 //! ([`Fields`]).
 
+use super::Images;
+use super::arrays::{ArrayOptions, ArrayPlace, ArrayPlan};
 use super::key_choice::kind_of_key;
 use super::labels::{self, check_no_member};
-use super::requested::{FieldSource, RequestedFields};
+use super::mask_type::MaskType;
+use super::requested::{FieldSource, RequestedFields, check_one_kind};
 use super::views::{ViewKind, ViewPlaces};
-use super::{Images, LoaderConfig};
-use crate::batch::{BatchLayout, Column, Element, Raggedness};
+use super::windows::{ArrayWindow, FieldWindow};
+use crate::batch::{BatchLayout, Element, Raggedness};
 use base::error::{Error, Result};
-use base::names::named;
 use data::dataset::kind::IMAGE_EXTENSIONS;
 use data::dataset::{DatasetIndex, FieldKind, IMAGE, SampleColumn, choices};
 use pixels::augment::{BoxFormat, Filter, ImageSize};
@@ -21,17 +23,20 @@ pub const LABEL: &str = "label";
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FieldOptions {
-    /// The field's name in the batch: [`IMAGE`], [`LABEL`], or the key of a member (one of the files or values that
-    /// make up a sample).
+    /// Where the field's values come from: [`IMAGE`], [`LABEL`], or the key of a member (one of the files or values
+    /// that make up a sample).
+    pub source: String,
+    /// The field's name in the batch.
     pub name: String,
-    /// Kind of the content; `None` for the kind that the name implies.
+    /// Kind of the content; `None` for the kind that the source implies.
     #[serde(default)]
     pub kind: Option<FieldKind>,
     /// Whether samples may lack the field.
     #[serde(default)]
     pub optional: bool,
     /// For images, masks and boxes: the image whose geometry (crop, flip) the field shares. With `None`, masks and
-    /// boxes follow the first image, and an image follows the image that `transforms` names.
+    /// boxes follow the first image, and an image follows the image that `transforms` names. For arrays: the array
+    /// whose windows the field shares.
     #[serde(default)]
     pub follows: Option<String>,
     /// Type of the values of a mask, `uint8`, `int32` or `int64`.
@@ -49,6 +54,12 @@ pub struct FieldOptions {
     /// Whether arrays become values and offsets, even if all arrays of a batch have one shape.
     #[serde(default)]
     pub ragged: bool,
+    /// For arrays: the type and the shape of their elements, and what is computed from them.
+    #[serde(default)]
+    pub array: ArrayOptions,
+    /// The part of each array that is read.
+    #[serde(flatten)]
+    pub window: ArrayWindow,
 }
 
 fn nearest() -> Filter {
@@ -56,10 +67,12 @@ fn nearest() -> Filter {
 }
 
 impl FieldOptions {
-    /// Returns the field of this name with default options.
-    pub fn named(name: impl Into<String>) -> Self {
+    /// Returns the field of this source, which is also its name, with default options.
+    pub fn named(source: impl Into<String>) -> Self {
+        let source = source.into();
         Self {
-            name: name.into(),
+            name: source.clone(),
+            source,
             kind: None,
             optional: false,
             follows: None,
@@ -68,53 +81,42 @@ impl FieldOptions {
             format: BoxFormat::default(),
             shares: false,
             ragged: false,
+            array: ArrayOptions::default(),
+            window: ArrayWindow::default(),
         }
     }
 
-    /// Returns the names of the options that a field of this kind accepts in addition to its name and `optional`.
+    /// Returns the names of the options that a field of this kind accepts in addition to its source, its name and
+    /// `optional`.
     pub(super) fn parameters(kind: FieldKind) -> &'static [&'static str] {
         match kind {
             FieldKind::Image => &["follows"],
             FieldKind::Mask => &["dtype", "interpolation", "follows"],
             FieldKind::Boxes => &["format", "shares", "follows"],
-            FieldKind::Array => &["ragged"],
+            FieldKind::Array => &[
+                "dtype", "cf", "scale", "offset", "missing", "mean", "std", "axis", "shape", "ragged",
+                "window", "at", "follows", "pad",
+            ],
             _ => &[],
         }
     }
 
     pub(super) fn kind(&self) -> FieldKind {
-        self.kind.unwrap_or_else(|| choices(&self.name).next().map_or(FieldKind::Bytes, kind_of_key))
+        self.kind.unwrap_or_else(|| choices(&self.source).next().map_or(FieldKind::Bytes, kind_of_key))
     }
 
-    /// Whether the field's name is only a file extension. Such a field decides what is a sample: samples without this
+    /// Returns the field as messages show it: its name, and its source if that differs.
+    pub(super) fn shown(&self) -> String {
+        match self.name == self.source {
+            true => format!("{:?}", self.name),
+            false => format!("{:?} (of {:?})", self.name, self.source),
+        }
+    }
+
+    /// Whether the field's source is only a file extension. Such a field decides what is a sample: samples without this
     /// image are skipped, unless the field is optional.
     pub(super) fn is_plain_image(&self) -> bool {
-        choices(&self.name).all(|key| key == IMAGE || IMAGE_EXTENSIONS.contains(&key))
-    }
-}
-
-/// Type of a mask's values.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum MaskType {
-    /// Values from 0 to 255.
-    #[default]
-    Uint8,
-    /// All values that a PNG can hold.
-    Int32,
-    /// All values that a PNG can hold, in the type that torch's losses require.
-    Int64,
-}
-
-named!(MaskType: "uint8" => Uint8, "int32" => Int32, "int64" => Int64);
-
-impl MaskType {
-    /// Returns the type of the tensor.
-    pub fn element(self) -> Element {
-        match self {
-            Self::Uint8 => Element::U8,
-            Self::Int32 => Element::I32,
-            Self::Int64 => Element::I64,
-        }
+        choices(&self.source).all(|key| key == IMAGE || IMAGE_EXTENSIONS.contains(&key))
     }
 }
 
@@ -123,6 +125,8 @@ impl MaskType {
 pub struct Fields {
     /// The fields in the order of the user's request.
     pub list: Vec<Field>,
+    /// The conversions of the fields that are arrays.
+    pub(crate) arrays: Vec<ArrayPlan>,
 }
 
 /// A field of the batches.
@@ -130,7 +134,9 @@ pub struct Fields {
 pub struct Field {
     /// Name of the field.
     pub name: String,
-    /// Index of the field among the members that are read from each sample; `None` if the field needs no bytes of the
+    /// Where its values come from.
+    pub source: String,
+    /// Index of its member among those that are read from each sample; `None` if the field needs no bytes of the
     /// sample.
     pub member: Option<usize>,
     /// The content of the field, and its position in the batch.
@@ -197,7 +203,14 @@ pub enum FieldContent {
     Integers(usize),
     /// Decimal numbers, float32, in the batch column with this index.
     Floats(usize),
-    /// Strings, JSON documents, bytes or arrays: the index among the lists of values whose lengths differ.
+    /// Arrays of any rank.
+    Arrays {
+        /// Index of their conversion in [`Fields::arrays`].
+        plan: usize,
+        /// Their position in the batch.
+        at: ArrayPlace,
+    },
+    /// Strings, JSON documents or bytes: the index among the lists of values whose lengths differ.
     Values(usize, FieldKind),
 }
 
@@ -206,22 +219,25 @@ impl Fields {
     ///
     /// # Errors
     /// A message such as "is empty", for a list that is empty or names a field twice, or for `follows` on a field that
-    /// is not images, masks or boxes.
+    /// is not images, masks, boxes or arrays.
     pub fn check_list(asked: &[FieldOptions]) -> Result<(), String> {
         if asked.is_empty() {
             return Err("is empty".into());
         }
         for (at, field) in asked.iter().enumerate() {
+            if field.name.is_empty() {
+                return Err(format!("has {:?} without a name", field.source));
+            }
             if asked[..at].iter().any(|known| known.name == field.name) {
                 return Err(format!("has {:?} twice", field.name));
             }
             field.check_choices()?;
-            if field.follows.is_some()
-                && !matches!(field.kind(), FieldKind::Image | FieldKind::Mask | FieldKind::Boxes)
-            {
+            field.array.check(field).map_err(|why| format!("has {}, which {why}", field.shown()))?;
+            ArrayWindow::check(field, asked)?;
+            if field.follows.is_some() && !FieldOptions::parameters(field.kind()).contains(&"follows") {
                 return Err(format!(
-                    "has {:?} with follows=, but only images, masks and boxes can follow an image",
-                    field.name
+                    "has {} with follows=, but only images, masks, boxes and arrays can follow another field",
+                    field.shown()
                 ));
             }
         }
@@ -239,8 +255,10 @@ impl Fields {
         labeled: bool,
     ) -> Result<(Self, BatchLayout)> {
         let mut layout = BatchLayout::default();
-        let field =
-            |name: &str, member, content| Field { name: name.into(), member, content, optional: None };
+        let field = |name: &str, member, content| {
+            let (name, source) = (name.to_owned(), name.to_owned());
+            Field { name, source, member, content, optional: None }
+        };
         let image = places(images, &mut layout)[0];
         let label = match label_columns {
             [] => labeled.then_some(FieldContent::Label),
@@ -260,7 +278,7 @@ impl Fields {
         };
         let label = label.map(|content| field(LABEL, None, content));
         let list = [field(IMAGE, Some(0), image)].into_iter().chain(label).collect();
-        Ok((Self { list }, layout))
+        Ok((Self { list, arrays: Vec::new() }, layout))
     }
 
     /// Resolves the `asked` fields for `index`, with the images `images` and the columns of `labels`.
@@ -275,27 +293,33 @@ impl Fields {
     ) -> Result<(Self, BatchLayout)> {
         let mut layout = BatchLayout::default();
         let places = places(images, &mut layout);
-        let mut list = Vec::new();
-        let mut columns_before = 0;
-        for (number, (source, field)) in asked.iter().enumerate() {
-            let known = |content| Field { name: field.name.clone(), member: None, content, optional: None };
-            let of_table = match source {
-                FieldSource::Column(_) => None,
-                FieldSource::Label if index.is_labeled() => None,
-                FieldSource::Label | FieldSource::Member(_) => Some(&field.name),
+        let (mut list, mut arrays) = (Vec::new(), Vec::new());
+        let members = asked.members().unwrap_or_default();
+        let members: Vec<&String> = members.iter().filter(|name| !index.has_column(name)).collect();
+        for (number, (from, field)) in asked.iter().enumerate() {
+            let source = &field.source;
+            let known = |content| {
+                let (name, source) = (field.name.clone(), source.clone());
+                Field { name, source, member: None, content, optional: None }
             };
-            if let Some(name) = of_table.filter(|name| index.has_column(name)) {
-                let of = label_columns.iter().position(|column| column.name == *name);
-                let of = of.ok_or_else(|| Error::Internal(format!("the column {name:?} was not read")))?;
+            let is_of_table = match from {
+                FieldSource::Column(_) => false,
+                FieldSource::Label if index.is_labeled() => false,
+                FieldSource::Label | FieldSource::Member => index.has_column(source),
+            };
+            if is_of_table {
+                check_one_kind(asked, field)?;
+                let of = label_columns.iter().position(|column| column.name == *source);
+                let of = of.ok_or_else(|| Error::Internal(format!("the column {source:?} was not read")))?;
                 let content = labels::content(&label_columns[of], of, &mut layout);
                 let optional = field.optional.then(|| layout.add_column(Element::Bool, Vec::new()));
                 list.push(Field { optional, ..known(content) });
-                columns_before += usize::from(matches!(source, FieldSource::Member(_)));
                 continue;
             }
-            let member = match source {
+            let member = match from {
                 FieldSource::Column(of) => {
-                    check_no_member(index, &field.name)?;
+                    check_no_member(index, source)?;
+                    check_one_kind(asked, field)?;
                     let content = labels::content(&label_columns[of], of, &mut layout);
                     check_always_there(field, "a column of labels=")?;
                     list.push(known(content));
@@ -313,10 +337,19 @@ impl Fields {
                     list.push(known(FieldContent::Label));
                     continue;
                 }
-                FieldSource::Member(member) => member - columns_before,
+                FieldSource::Member => {
+                    let member = members.iter().position(|member| *member == source);
+                    member
+                        .ok_or_else(|| Error::Internal(format!("the member {source:?} was not selected")))?
+                }
             };
             let kind = field.kind();
             let content = match kind {
+                _ if kind != FieldKind::Array && index.array_fields(member).next().is_some() => {
+                    let message =
+                        format!("has {}, which is an array: use foreload.fields.Array", field.shown());
+                    return Err(Error::config("fields", message));
+                }
                 FieldKind::Image => {
                     let place = images.list().iter().zip(&places).find(|(image, _)| image.field == number);
                     *place.ok_or_else(|| Error::Internal(format!("{:?} is not an image", field.name)))?.1
@@ -334,9 +367,9 @@ impl Fields {
                     let image = images.followed_by(field)?;
                     if !matches!(field.interpolation, Filter::Nearest | Filter::NearestExact) {
                         let message = format!(
-                            "has the mask {:?} with an interpolation other than nearest or nearest-exact, which would \
+                            "has the mask {} with an interpolation other than nearest or nearest-exact, which would \
                              blend class numbers",
-                            field.name
+                            field.shown()
                         );
                         return Err(Error::config("fields", message));
                     }
@@ -359,25 +392,32 @@ impl Fields {
                 }
                 FieldKind::Integer => FieldContent::Integers(layout.add_column(Element::I64, Vec::new())),
                 FieldKind::Float => FieldContent::Floats(layout.add_column(Element::F32, Vec::new())),
-                FieldKind::Text | FieldKind::Json | FieldKind::Bytes | FieldKind::Array => {
-                    let always = Raggedness::Always { element: Element::F32, columns: None };
-                    let raggedness = if field.ragged { always } else { Raggedness::AsTheyAre };
-                    FieldContent::Values(layout.add_values(raggedness), kind)
+                FieldKind::Array => {
+                    let all: Vec<&FieldOptions> = asked.iter().map(|(_, field)| field).collect();
+                    let window = FieldWindow::new(field, &all);
+                    let plan = ArrayPlan::new(field, window.as_ref(), index, member)?;
+                    let at = plan.place(field.ragged, &mut layout);
+                    arrays.push(plan);
+                    FieldContent::Arrays { plan: arrays.len() - 1, at }
+                }
+                FieldKind::Text | FieldKind::Json | FieldKind::Bytes => {
+                    FieldContent::Values(layout.add_values(Raggedness::AsTheyAre), kind)
                 }
             };
             let optional = field.optional.then(|| layout.add_column(Element::Bool, Vec::new()));
-            list.push(Field { name: field.name.clone(), member: Some(member), content, optional });
+            list.push(Field { member: Some(member), optional, ..known(content) });
         }
-        Ok((Self { list }, layout))
+        Ok((Self { list, arrays }, layout))
     }
 
-    /// Whether an image is the only member that is read of a sample.
+    /// Whether one field that is a sample's image is all that is made of the bytes of a sample.
     pub fn is_image_alone(&self) -> bool {
         let is_beside =
             |field: &Field| !matches!(field.content, FieldContent::Label | FieldContent::Images { .. });
-        self.list.iter().all(|field| {
-            !is_beside(field) && (field.member.is_none() || field.name == IMAGE && field.optional.is_none())
-        })
+        let is_alone =
+            |field: &Field| field.member.is_none() || field.source == IMAGE && field.optional.is_none();
+        self.list.iter().filter(|field| field.member.is_some()).count() <= 1
+            && self.list.iter().all(|field| !is_beside(field) && is_alone(field))
     }
 
     /// Whether masks or boxes follow the image with the index `image`.
@@ -401,7 +441,7 @@ fn check_always_there(field: &FieldOptions, what: &str) -> Result<()> {
         return Ok(());
     }
     let message =
-        format!("has {:?}, {what}, as optional, but all samples have it: remove optional", field.name);
+        format!("has {}, {what}, as optional, but all samples have it: remove optional", field.shown());
     Err(Error::config("fields", message))
 }
 
@@ -433,7 +473,9 @@ impl Field {
             FieldContent::Boxes { .. } => FieldKind::Boxes,
             FieldContent::Label | FieldContent::Integers(_) => FieldKind::Integer,
             FieldContent::Floats(_) => FieldKind::Float,
-            FieldContent::ColumnNumbers { .. } | FieldContent::MixedLabels { .. } => FieldKind::Array,
+            FieldContent::ColumnNumbers { .. }
+            | FieldContent::MixedLabels { .. }
+            | FieldContent::Arrays { .. } => FieldKind::Array,
             FieldContent::ColumnTexts { .. } => FieldKind::Text,
             FieldContent::Values(_, kind) => kind,
         }
@@ -445,44 +487,5 @@ impl Field {
             FieldContent::Masks { image, .. } | FieldContent::Boxes { image, .. } => Some(image),
             _ => None,
         }
-    }
-}
-
-impl LoaderConfig {
-    /// Returns the field name, the element type and the number of dimensions per sample of each tensor of the batches.
-    /// A field with several views has several tensors.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for a field whose values differ in size.
-    pub fn dense_tensors(&self) -> Result<Vec<(String, Element, usize)>> {
-        let mut tensors = Vec::new();
-        for field in &self.fields.list {
-            let column = |number: usize| {
-                let Column { element, shape } = &self.layout.columns[number];
-                (field.name.clone(), *element, shape.len())
-            };
-            match field.content {
-                FieldContent::Images { at: at @ ViewPlaces { kind: ViewKind::Tensors, .. }, .. } => {
-                    let outputs = &self.layout.images[at.numbers()];
-                    tensors.extend(outputs.iter().map(|output| (field.name.clone(), output.dtype.into(), 3)));
-                }
-                FieldContent::Masks { at: at @ ViewPlaces { kind: ViewKind::Tensors, .. }, .. } => {
-                    tensors.extend(at.numbers().map(column));
-                }
-                FieldContent::Label => tensors.push((field.name.clone(), Element::I64, 0)),
-                FieldContent::Integers(number)
-                | FieldContent::Floats(number)
-                | FieldContent::ColumnNumbers { column: number, .. }
-                | FieldContent::MixedLabels { column: number } => tensors.push(column(number)),
-                _ => {
-                    let message = format!(
-                        "has {:?}, whose values vary in size, but only tensors of one size are supported here",
-                        field.name
-                    );
-                    return Err(Error::config("fields", message));
-                }
-            }
-        }
-        Ok(tensors)
     }
 }

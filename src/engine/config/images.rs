@@ -2,9 +2,9 @@
 //! numbers. Secondary images follow a primary image: they use its recipe and the same random numbers, and so get the
 //! same geometry.
 
-use super::LoaderOptions;
 use super::fields::{Field, FieldContent, FieldOptions, Fields};
 use super::requested::{FieldSource, RequestedFields};
+use super::{LoaderKind, LoaderOptions};
 use base::error::{Error, Result};
 use data::dataset::{FieldKind, IMAGE};
 use pixels::augment::{ImageTransforms, Recipe, RecipeKeys, RecipeView};
@@ -133,9 +133,10 @@ impl Images {
     pub(super) fn followed_by(&self, field: &FieldOptions) -> Result<usize> {
         let Some(first) = self.first() else {
             let message = format!(
-                "has {name:?}, but no image whose crop it could follow: add \"image\", or read its bytes with \
-                 foreload.fields.Bytes({name:?})",
-                name = field.name
+                "has {}, but no image whose crop it could follow: add \"image\", or read its bytes with \
+                 foreload.fields.Bytes({:?})",
+                field.shown(),
+                field.source
             );
             return Err(Error::config("fields", message));
         };
@@ -201,14 +202,26 @@ impl LoaderOptions {
         let usual = RequestedFields::new(&usual, &[]);
         let asked = asked.unwrap_or(&usual).iter().enumerate();
         let is_image = |(_, (source, options)): &(usize, (FieldSource, &FieldOptions))| {
-            matches!(source, FieldSource::Member(_)) && options.kind() == FieldKind::Image
+            *source == FieldSource::Member && options.kind() == FieldKind::Image
         };
         let asked: Vec<RequestedImage<'_>> =
             asked.filter(is_image).map(|(field, (_, options))| RequestedImage { field, options }).collect();
         let lists = match &self.transforms {
             Some(ImageTransforms::ByField(lists)) => lists,
             Some(ImageTransforms::Same(list)) => return with_first_as_primary(&asked, self.compiled(list)?),
-            None => return with_first_as_primary(&asked, self.default_recipe()?),
+            None => {
+                let recipe = self.default_recipe()?;
+                // Images that come as they are need not be of one size, so each has its own geometry.
+                let own = |image: &&RequestedImage<'_>| image.options.follows.is_none();
+                let own: Vec<_> = match self.kind {
+                    LoaderKind::Fields => asked.iter().filter(own).copied().collect(),
+                    LoaderKind::Images | LoaderKind::Files => Vec::new(),
+                };
+                return match own.len() {
+                    0 => with_first_as_primary(&asked, recipe),
+                    count => Images::new(&asked, &own, vec![recipe; count]),
+                };
+            }
         };
         let refused = |message: String| Err(Error::config("transforms", message));
         let names: Vec<&str> = asked.iter().map(|image| image.options.name.as_str()).collect();

@@ -1,27 +1,27 @@
-//! Fields whose name lists several keys, such as `jpg;png`: each sample uses the first key for which it has a member.
+//! Fields whose source lists several keys, such as `jpg;png`: each sample uses the first key for which it has a member.
 
 use super::fields::{FieldOptions, LABEL};
 use data::dataset::{FieldKind, IMAGE, choices};
 
 impl FieldOptions {
     pub(super) fn check_choices(&self) -> Result<(), String> {
-        let Self { name, kind, .. } = self;
-        if !name.contains(';') {
+        let Self { source, kind, .. } = self;
+        if !source.contains(';') {
             return Ok(());
         }
-        if choices(name).any(str::is_empty) {
-            return Err(format!("has {name:?} with an empty key between semicolons"));
+        if choices(source).any(str::is_empty) {
+            return Err(format!("has {source:?} with an empty key between semicolons"));
         }
-        if choices(name).any(|key| [IMAGE, LABEL].contains(&key)) {
+        if choices(source).any(|key| [IMAGE, LABEL].contains(&key)) {
             return Err(format!(
-                "has {name:?}, but {IMAGE:?} and {LABEL:?} are not member keys: use keys such as \"jpg;png\""
+                "has {source:?}, but {IMAGE:?} and {LABEL:?} are not member keys: use keys such as \"jpg;png\""
             ));
         }
         let of_first = self.kind();
-        match choices(name).find(|key| kind_of_key(key) != of_first) {
+        match choices(source).find(|key| kind_of_key(key) != of_first) {
             Some(other) if kind.is_none() => Err(format!(
-                "has {name:?}, but {other:?} implies another kind than the first key: choose a kind with \
-                 foreload.fields, such as fields.Bytes({name:?})"
+                "has {source:?}, but {other:?} implies another kind than the first key: choose a kind with \
+                 foreload.fields, such as fields.Bytes({source:?})"
             )),
             _ => Ok(()),
         }

@@ -52,7 +52,7 @@ impl ReadLabels<'_> {
     /// # Errors
     /// [`Error::Config`] for rows that do not fit the samples, and for values that do not fit a field's kind.
     pub(super) fn columns(&self, index: &DatasetIndex, asked: &[FieldOptions]) -> Result<Vec<SampleColumn>> {
-        let kind = |name: &str| asked.iter().find(|field| field.name == name)?.kind;
+        let kind = |name: &str| asked.iter().find(|field| field.source == name)?.kind;
         let values = match self {
             Self::Table(table) => return table.columns(index, kind),
             Self::Values(values) => *values,
@@ -88,28 +88,29 @@ impl ReadLabels<'_> {
     }
 }
 
-/// Checks that each field name can be the name of a member, or is the name of a column of `labels` and nothing else.
+/// Checks that each field's source can be a member's name, or is the name of a column of `labels` and nothing else.
 ///
 /// # Errors
 /// [`Error::Config`] that names the field.
 pub(super) fn check_names(asked: &RequestedFields<'_>) -> Result<()> {
-    for (source, field) in asked.iter() {
-        let lower = field.name.to_ascii_lowercase();
+    for (from, field) in asked.iter() {
+        let (source, lower) = (&field.source, field.source.to_ascii_lowercase());
         // A kind that the user gave is checked later, together with the column's values.
         let by_name = match field.kind() {
             FieldKind::Image if field.kind.is_none() => Some("an image by its name"),
             FieldKind::Mask if field.kind.is_none() => Some("a mask by its name"),
             _ => None,
         };
-        match (source, by_name) {
-            (FieldSource::Column(_), Some(by_name)) => return Err(is_ambiguous(&field.name, by_name)),
+        match (from, by_name) {
+            (FieldSource::Column(_), Some(by_name)) => return Err(is_ambiguous(source, by_name)),
             (FieldSource::Column(_) | FieldSource::Label, _) => {}
-            // Columns of tables may have any name. They are checked when the dataset is known.
-            (FieldSource::Member(_), _) if lower == field.name || !lower.contains('.') => {}
-            (FieldSource::Member(_), _) => {
+            // Columns of tables may have any name. They are checked when the dataset is known. So are paths in a
+            // container, which begin with a slash.
+            (FieldSource::Member, _)
+                if lower == *source || !lower.contains('.') || lower.starts_with('/') => {}
+            (FieldSource::Member, _) => {
                 let message = format!(
-                    "has {:?}, but member names are always in lower case, however files are named: use {lower:?}",
-                    field.name
+                    "has {source:?}, but member names are always in lower case, however files are named: use {lower:?}"
                 );
                 return Err(Error::config("fields", message));
             }

@@ -3,11 +3,13 @@
 //!
 //! The sizes follow from the settings, the machine and the dataset, and do not change while a pipeline runs.
 
-use super::{DevicePools, LANES, LoaderOptions};
+use super::{DevicePools, LANES, LoaderKind, LoaderOptions};
 use crate::batch::Pools;
 use base::error::{Error, Result};
+use base::slot::PAGE;
 use base::units::in_gib;
 use data::dataset::DatasetIndex;
+use store::io::{largest_room, record_gap};
 use store::tier::most_bytes;
 
 const MIB: usize = 1 << 20;
@@ -51,6 +53,10 @@ pub(super) struct PoolSizing<'a> {
     pub has_cache: bool,
     /// Whether images keep their own sizes. Their sizes are then unknown before they are decoded.
     pub has_own_sizes: bool,
+    /// The bytes of the arena that the largest sample takes ([`largest_slot`]).
+    pub largest: usize,
+    /// Whether only windows of arrays are read. How much of a sample they need is known only when they are drawn.
+    pub reads_windows: bool,
 }
 
 /// Minimum number of batches in the pipeline: being filled, or waiting for the consumer.
@@ -93,6 +99,15 @@ impl PoolSizing<'_> {
                 if bytes.saturating_mul(needed) > machine {
                     return Err(self.too_large(bytes, needed, machine));
                 }
+                if self.index.has_arrays() && smallest_slots > machine / 4 {
+                    let message = format!(
+                        "select arrays of which a sample needs {} while it is read, but two samples must fit into a \
+                         quarter of the memory, {}: read smaller windows with window=, or fewer fields",
+                        in_gib(self.largest),
+                        in_gib(machine / 4)
+                    );
+                    return Err(Error::config("fields", message));
+                }
                 let slot_bytes = usual_slots.min(machine / 4 / (2 * MIB) * (2 * MIB)).max(smallest_slots);
                 let most = ((machine / 4).saturating_sub(slot_bytes) / batch_bytes.max(1)).max(needed);
                 Ok(Pools { slot_bytes, prefetch: usual_prefetch, batches: most })
@@ -104,11 +119,15 @@ impl PoolSizing<'_> {
                 let batches_bytes = batch_bytes.saturating_mul(fewest);
                 let least = smallest_slots.saturating_add(batches_bytes);
                 if memory < least {
+                    let lower = match self.index.has_arrays() {
+                        true => ". Or lower batch_size, or read smaller windows with window=",
+                        false => "",
+                    };
                     return Err(Error::config(
                         "memory",
                         format!(
                             "is {memory} bytes, must be at least {least}: {smallest_slots} for reading, plus {fewest} \
-                             batches of {batch_bytes}"
+                             batches of {batch_bytes}{lower}"
                         ),
                     ));
                 }
@@ -129,6 +148,7 @@ impl PoolSizing<'_> {
             .map_or_else(String::new, |ranks| format!(" (this rank's share with local_world_size={ranks})"));
         let lower = match (self.options.decoded, &self.options.transforms) {
             (false, _) => "lower batch_size",
+            (true, None) if self.options.kind == LoaderKind::Fields => "lower batch_size",
             (true, None) => "lower image_size or batch_size, or choose dtype=\"float16\" or \"uint8\"",
             (true, Some(_)) => {
                 "lower batch_size or the size in transforms, or choose a smaller dtype with ToDtype"
@@ -142,7 +162,9 @@ impl PoolSizing<'_> {
         let usual = LoaderOptions::default();
         let pixels = |(height, width): (u32, u32)| u64::from(height) * u64::from(width);
         let times_usual = pixels(self.options.image_size) / pixels(usual.image_size);
-        let has_size = self.options.decoded && self.options.transforms.is_none();
+        let has_size = self.options.decoded
+            && self.options.transforms.is_none()
+            && self.options.kind != LoaderKind::Fields;
         if *keep > 1 {
             Error::config("keep", format!("is {keep}, but {must}; or lower keep"))
         } else if has_size && times_usual > u64::from(batch_size / usual.batch_size) {
@@ -189,33 +211,51 @@ impl PoolSizing<'_> {
     }
 
     /// Returns the space in bytes for two of the largest samples, so that one can be read while another is decoded. The
-    /// limit keeps one huge file from deciding the size: a sample that does not fit fails like any other bad sample.
+    /// limit keeps one huge file from deciding the size: a sample that does not fit fails like any other bad sample. So
+    /// does a window.
     fn two_largest(&self) -> usize {
-        arena(2 * self.slot_of_the_largest()).min(LARGEST_READ_ARENA)
+        let most = if self.reads_windows { LARGEST_READ_ARENA } else { self.largest_arena() };
+        arena(2 * self.largest).min(most)
+    }
+
+    /// Returns the limit of the arena in bytes, not counting the slots that hold the encoded files of batches. Arrays
+    /// are alike, so that the largest sample is usual and must not fail.
+    fn largest_arena(&self) -> usize {
+        let largest = if self.index.has_arrays() { self.largest.saturating_mul(4) } else { 0 };
+        LARGEST_READ_ARENA.max(arena(largest))
     }
 
     /// Returns the space in bytes for the reads in flight, for the same number of samples that have arrived, and for a
     /// few samples per worker.
     fn reads(&self) -> usize {
         let samples = SLOTS_OF_READ * self.queue_depth + 8 * self.threads;
-        space_for(samples, self.mean_bytes()).clamp(16 * MIB, LARGEST_READ_ARENA)
+        space_for(samples, self.mean_bytes()).clamp(16 * MIB, self.largest_arena())
     }
 
     fn slots_of_a_batch(&self) -> usize {
         let n = self.options.batch_size as usize;
-        let largest = self.slot_of_the_largest();
+        let largest = self.largest;
         // Allow a quarter more than the mean, plus two of the largest samples, because small batches vary most.
         let usual = n.saturating_mul(slot_bytes(self.mean_bytes()) / 4 * 5).saturating_add(2 * largest);
         usual.min(n.saturating_mul(largest))
     }
 
-    fn slot_of_the_largest(&self) -> usize {
-        slot_bytes(most_read(self.index.largest(), self.has_cache) as usize)
-    }
-
     fn mean_bytes(&self) -> usize {
+        if self.index.has_arrays() {
+            // Each piece of a record is aligned to pages at both ends.
+            let pieces = self.index.total_reads().div_ceil(self.index.len().max(1)) as usize;
+            return self.index.mean_bytes() as usize + pieces * 2 * PAGE;
+        }
         most_read(u32::try_from(self.index.mean_bytes()).unwrap_or(u32::MAX), self.has_cache) as usize
     }
+}
+
+/// Returns the maximum number of bytes of the arena that a sample takes.
+pub(super) fn largest_slot(index: &DatasetIndex, has_cache: bool) -> usize {
+    slot_bytes(match index.has_arrays() {
+        true => largest_room(index, record_gap(index)),
+        false => most_read(index.largest(), has_cache) as usize,
+    })
 }
 
 /// Returns the space in bytes for `samples` samples of mean size, and half as much again because sizes vary.

@@ -3,7 +3,7 @@
 
 use super::device::{self, AllowedBackends, ChosenDevice, CpuDecode, Device, GpuDecoder};
 use super::views::ViewKind;
-use super::{ImageField, Images, LoaderOptions};
+use super::{ImageField, Images, LoaderKind, LoaderOptions};
 use base::error::{Error, Result};
 use data::dataset::DatasetIndex;
 use pixels::augment::{
@@ -76,8 +76,12 @@ impl LoaderOptions {
         Recipe::new(request, self.memory_format, self.decode)
     }
 
+    /// Returns the recipe of images without `transforms`.
     pub(super) fn default_recipe(&self) -> Result<Recipe> {
-        let list = self.default_transforms();
+        let list = match self.kind {
+            LoaderKind::Fields => Vec::new(),
+            LoaderKind::Images | LoaderKind::Files => self.default_transforms(),
+        };
         for transform in &list {
             transform.check().map_err(|BadParameter { parameter, message }| {
                 Error::config(setting_of(transform.name(), parameter), message)
@@ -103,6 +107,7 @@ impl LoaderOptions {
         let of_own_sizes =
             images_in_order.find(|(image, _)| ViewKind::of(images.recipe(*image)) == ViewKind::Values);
         let missing = match of_own_sizes {
+            _ if index.has_arrays() => "batches of arrays".to_owned(),
             _ if images.list().is_empty() => "batches without images".to_owned(),
             Some((_, ImageField { name, .. })) => {
                 format!("batches of images of varying size (from the transforms of {name:?})")

@@ -2,12 +2,13 @@
 //! can use them to choose a crop.
 
 use super::{
-    context::SampleContext, members::ImageGeometry, members::element, members::field_bytes,
-    members::member_bytes, members::of_field, run::EpochRun,
+    context::SampleContext, members::ImageGeometry, members::field_bytes, members::member_bytes,
+    members::of_field, run::EpochRun,
 };
 use crate::batch::{Array, Element, Ticket, Value};
 use crate::config::{FieldContent, ViewPlaces};
 use base::error::{DecodeError, Result};
+use base::names::NamedValue;
 use pixels::augment::BoxFormat;
 use pixels::decode::NpyArray;
 
@@ -46,7 +47,7 @@ fn read(bytes: &[u8]) -> Result<Boxes, DecodeError> {
     let numbers = numbers.ok_or_else(|| {
         DecodeError::Damaged(format!(
             "is an array of {} with shape {:?}, must have shape [boxes, 4] and numbers that fit float32",
-            element(array.number).name(),
+            array.number.name(),
             array.shape
         ))
     })?;

@@ -6,19 +6,21 @@
 
 use super::{
     cpu_share::CpuShareLimiter, engine::ThreadContext, make::BatchOpener, make::OpenPlace, make::PlaceJob,
-    peers_log::PeersLog, run::EpochRun, stopwatch::Stopwatch, wanted::wanted_parts,
+    peers_log::PeersLog, run::EpochRun, stopwatch::Stopwatch, wanted::wanted_parts, windows::wanted_ranges,
 };
 use base::error::{Error, Result};
 use base::slot::SlotPool;
 use base::threads::caught;
 use base::trace::{Gauge, Stage};
 use crossbeam_channel::{Receiver, Sender};
-use data::schedule::RepeatSpread;
+use data::dataset::Extent;
+use data::dataset::arrays::record::RecordRanges;
+use data::schedule::{Draw, RepeatSpread};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
-use store::io::{Completion, Filled, ReadRequest, ReadStats, Reader};
+use store::io::{Completion, Filled, ReadRequest, ReadStats, Reader, read_room, record_gap};
 use store::tier::Cache;
 use stream::NextBatch;
 
@@ -38,6 +40,8 @@ pub(crate) struct Fetcher<O: BatchOpener> {
     stopwatch: Stopwatch,
     peers_log: PeersLog,
     share: Option<CpuShareLimiter>,
+    /// The gap between pieces of a record that the reader reads.
+    record_gap: u64,
 }
 
 struct PendingRead<P> {
@@ -87,6 +91,7 @@ impl<O: BatchOpener> Fetcher<O> {
             arrived: Vec::new(),
             peers_log: PeersLog::new(),
             share,
+            record_gap: 0,
         }
     }
 
@@ -188,6 +193,7 @@ impl<O: BatchOpener> Fetcher<O> {
             let reader = context.source.open(&context.config, &self.slots)?;
             *self.of.engine.io.lock().unwrap_or_else(PoisonError::into_inner) = reader.describe();
             self.of.waker.wake_by(reader.waker());
+            self.record_gap = record_gap(&context.index);
             self.reader = Some(reader);
         }
         Ok(())
@@ -199,6 +205,7 @@ impl<O: BatchOpener> Fetcher<O> {
 
     fn submit(&mut self, run: &Arc<EpochRun>, cursor: &mut ReadPosition<O::Place>) -> Result<BlockedOn> {
         let context = &run.context;
+        let has_arrays = context.index.has_arrays();
         while self.reader().room() > 0 {
             let Some(next) = cursor.open.last() else {
                 match self.begin_batch(run, cursor)? {
@@ -208,32 +215,64 @@ impl<O: BatchOpener> Fetcher<O> {
             };
             let sample = next.entry.draw.sample;
             let extent = context.index.extent(sample);
-            if extent.length as usize > self.slots.largest() {
-                let message = format!(
-                    "leaves room for files of at most {} bytes, and this one is larger: raise memory",
-                    self.slots.largest()
-                );
+            let is_same = |other: &&OpenPlace<_>| other.entry.draw.sample == sample;
+            let shared_by = match cursor.spread.is_some() && may_be_read_once(run, sample) {
+                true => cursor.open.iter().rev().take_while(is_same).count(),
+                false => 1,
+            };
+            let draws = || cursor.open.iter().rev().take(shared_by).map(|place| place.entry.draw);
+            let ranges = Self::record_ranges(run, (sample, extent), draws());
+            let least = read_room(&*context.index, extent, ranges.as_deref(), self.record_gap);
+            if least > self.slots.largest() {
                 let place = cursor.open.pop().expect("not empty");
-                self.pass(run, place, Err(Error::config("memory", message)))?;
+                self.pass(run, place, Err(self.too_large(has_arrays, least)))?;
                 continue;
             }
-            let room = (context.config.most_bytes(extent.length) as usize).min(self.slots.largest());
+            // Copies of records are never in another storage format.
+            let room = match has_arrays {
+                true => least,
+                false => (context.config.most_bytes(extent.length) as usize).min(self.slots.largest()),
+            };
             let Some(slot) = self.slots.try_take(room) else { return Ok(BlockedOn::Slot) };
             self.slot_wait_began = None;
+            let (parts, chosen_by) = wanted_parts(run, extent, draws()).unzip();
             let place = cursor.open.pop().expect("not empty");
-            let mut others = Vec::new();
-            if cursor.spread.is_some() && may_be_read_once(run, sample) {
-                let same = |other: &mut OpenPlace<_>| other.entry.draw.sample == sample;
-                others.extend(std::iter::from_fn(|| cursor.open.pop_if(same)));
-            }
+            let others = (1..shared_by).filter_map(|_| cursor.open.pop()).collect();
             let token = self.next_token;
             self.next_token += 1;
-            let draws = std::iter::once(&place).chain(&others).map(|place| place.entry.draw);
-            let (parts, chosen_by) = wanted_parts(run, extent, draws).unzip();
             self.pending.insert(token, PendingRead { place, others, since: self.stopwatch.now() });
-            self.reader().submit(ReadRequest { parts, chosen_by, ..ReadRequest::new(token, extent, slot) });
+            let request = ReadRequest::new(token, extent, slot);
+            self.reader().submit(ReadRequest { parts, ranges, chosen_by, ..request });
         }
         Ok(BlockedOn::Nothing)
+    }
+
+    /// Returns the ranges of a record that `draws` of its sample need together. `None` if the whole record must be
+    /// read: because all of it is needed, or because a cache tier has a copy of the sample or will keep one.
+    fn record_ranges(
+        run: &EpochRun,
+        (sample, extent): (u64, Extent),
+        draws: impl Iterator<Item = Draw>,
+    ) -> Option<Arc<RecordRanges>> {
+        let ranges = wanted_ranges(run, extent, draws)?;
+        let cache = run.context.source.cache.get();
+        (!cache.is_some_and(|cache| cache.needs_whole(sample))).then_some(ranges)
+    }
+
+    fn too_large(&self, is_record: bool, needed: usize) -> Error {
+        let largest = self.slots.largest();
+        let message = match is_record {
+            true => format!(
+                "leaves room for samples of at most {largest} bytes, and this one needs {needed}: lower batch_size, \
+                 read a smaller window, or raise memory"
+            ),
+            false => {
+                format!(
+                    "leaves room for files of at most {largest} bytes, and this one is larger: raise memory"
+                )
+            }
+        };
+        Error::config("memory", message)
     }
 
     /// Opens the places of the next batch, one for each of its samples. Returns `None` on success, or else the reason

@@ -1,18 +1,19 @@
 //! Makes the fields of a sample other than its images, from the bytes that were read to the values in the batch.
 
 use super::{
-    boxes::fill_boxes, context::SampleContext, members::ImageGeometry, members::element,
-    members::field_bytes, members::of_field, originals::OriginalFiles, originals::form_of_member,
-    run::EpochRun,
+    arrays::ArrayScratch, arrays::ArraySource, arrays::fill_array, boxes::fill_boxes, context::SampleContext,
+    members::ImageGeometry, members::RecordView, members::field_bytes, members::of_field,
+    originals::OriginalFiles, originals::form_of_member, run::EpochRun,
 };
 use crate::batch::{Array, Element, Ticket, Value};
 use crate::config::{Field, FieldContent, ViewKind, ViewPlaces};
 use base::error::{DecodeError, Result};
 use base::json;
 use data::dataset::{ColumnValues, FieldKind};
+use data::schedule::Draw;
 use data::source::without_mark;
 use pixels::augment::{Filter, render_mask};
-use pixels::decode::{Mask, NpyArray};
+use pixels::decode::Mask;
 
 /// Checks that an image has the same size as the primary image whose geometry it follows. Checks nothing if the sample
 /// lacks the primary image.
@@ -41,22 +42,23 @@ pub(crate) fn check_size(
     }
 }
 
-/// Fills all fields of a place except images, from the sample's `record`. `geometries` holds the size and the views of
-/// each image, or `None` for an image that the sample lacks.
+/// Fills all fields of a place except images, from the `record` of the draw's sample. `geometries` holds the size and
+/// the views of each image, or `None` for an image that the sample lacks.
 ///
 /// # Errors
 /// [`DecodeError::Field`] for bytes that do not fit their field, and the errors of [`field_bytes`].
 pub(crate) fn fill_fields(
     run: &EpochRun,
-    sample: u64,
-    record: &(impl AsRef<[u8]> + ?Sized),
+    draw: Draw,
+    record: RecordView<'_>,
     geometries: &[Option<ImageGeometry>],
     originals: &mut OriginalFiles,
+    arrays: &mut ArrayScratch,
     ticket: &mut Ticket,
 ) -> Result<()> {
-    let context = &*run.context;
+    let (context, sample) = (&*run.context, draw.sample);
     fill_label_columns(context, sample, ticket);
-    for field in &context.config.fields.list {
+    for (number, field) in context.config.fields.list.iter().enumerate() {
         let found = match field.content {
             FieldContent::Label | FieldContent::MixedLabels { .. } => continue,
             FieldContent::ColumnNumbers { of, .. } | FieldContent::ColumnTexts { of, .. } => {
@@ -70,8 +72,16 @@ pub(crate) fn fill_fields(
             }
             FieldContent::Images { image, .. } => geometries[image].is_some(),
             _ => {
+                let slab = match field.content {
+                    FieldContent::Arrays { .. } => {
+                        field.member.and_then(|member| context.index.array(sample, member))
+                    }
+                    _ => None,
+                };
+                let is_slab = slab.is_some();
                 let bytes = match missing_image(context, field, geometries) {
-                    None => field_bytes(run, field, sample, record.as_ref())?,
+                    None if is_slab => None,
+                    None => field_bytes(run, field, sample, record.whole())?,
                     Some(_) if field.optional.is_some() => None,
                     Some(image) => {
                         let message = format!(
@@ -90,9 +100,19 @@ pub(crate) fn fill_fields(
                     None => Ok(None),
                 };
                 let file = file.map_err(|error| of_field(field, error))?;
-                fill_field(context, field, file, geometries, ticket)
-                    .map_err(|error| of_field(field, error))?;
-                bytes.is_some()
+                let array = match (field.content, slab, file) {
+                    (_, Some(slab), _) => Some(Ok(ArraySource::Slab(slab, record))),
+                    (FieldContent::Arrays { .. }, None, Some(file)) => Some(ArraySource::npy(file)),
+                    _ => None,
+                };
+                let filled = match array {
+                    Some(array) => {
+                        array.and_then(|array| fill_array(run, (draw, number), &array, arrays, ticket))
+                    }
+                    None => fill_field(context, field, file, geometries, ticket),
+                };
+                filled.map_err(|error| of_field(field, error))?;
+                is_slab || bytes.is_some()
             }
         };
         if let Some(column) = field.optional {
@@ -168,6 +188,8 @@ fn fill_field(
             let number = bytes.map_or(Ok(0.0), float)?;
             ticket.column(column).copy_from_slice(&number.to_ne_bytes());
         }
+        // An array that exists is filled by `fill_array`.
+        FieldContent::Arrays { at, .. } => at.clear(ticket),
         FieldContent::Values(number, kind) => {
             ticket.put(number, bytes.map(|bytes| value(field, bytes, kind)).transpose()?);
         }
@@ -177,7 +199,7 @@ fn fill_field(
         },
         FieldContent::Masks { image, at, element, nearest } => match (bytes, &geometries[image]) {
             (Some(bytes), Some(image)) => {
-                let mask = decode_mask(context, &field.name, bytes, image, element)?;
+                let mask = decode_mask(context, &field.source, bytes, image, element)?;
                 fill_masks(at, (element, nearest), &mask, image, ticket);
             }
             _ => at.clear(ticket, Ticket::column),
@@ -188,7 +210,7 @@ fn fill_field(
 
 fn decode_mask(
     context: &SampleContext,
-    name: &str,
+    source: &str,
     bytes: &[u8],
     image: &ImageGeometry,
     element: Element,
@@ -198,7 +220,7 @@ fn decode_mask(
         && let Some(value) = mask.values.iter().find(|&&value| value > 255)
     {
         let message = format!(
-            "has the value {value}, which does not fit uint8: use foreload.fields.Mask({name:?}, dtype=\"int32\")"
+            "has the value {value}, which does not fit uint8: use foreload.fields.Mask({source:?}, dtype=\"int32\")"
         );
         return Err(DecodeError::Damaged(message));
     }
@@ -266,9 +288,9 @@ fn value(field: &Field, bytes: &[u8], kind: FieldKind) -> Result<Value, DecodeEr
     let text = || {
         let text = std::str::from_utf8(bytes).map_err(|error| {
             let at = error.valid_up_to();
-            let name = &field.name;
+            let source = &field.source;
             DecodeError::Damaged(format!(
-                "is not UTF-8 from byte {at} on: use foreload.fields.Bytes({name:?})"
+                "is not UTF-8 from byte {at} on: use foreload.fields.Bytes({source:?})"
             ))
         });
         text.map(str::to_owned)
@@ -279,11 +301,6 @@ fn value(field: &Field, bytes: &[u8], kind: FieldKind) -> Result<Value, DecodeEr
             let scanned = json::utf8(bytes).and_then(|text| json::scan(&text, |_, _| {}));
             scanned.map_err(|error| DecodeError::Damaged(format!("is not JSON: {error}")))?;
             Ok(Value::Bytes(bytes.to_vec()))
-        }
-        FieldKind::Array => {
-            let NpyArray { number, shape, bytes } = NpyArray::decode(bytes)?;
-            let shape = shape.into_iter().map(u64::cast_signed).collect();
-            Ok(Value::Array(Array { element: element(number), shape, bytes }))
         }
         _ => Ok(Value::Bytes(bytes.to_vec())),
     }

@@ -2,15 +2,14 @@
 //! and the views of a sample's images.
 
 use super::{context::SampleContext, notify, run::EpochRun};
-use crate::batch::Element;
+use crate::batch::Encoded;
 use crate::config::Field;
 use base::error::{DecodeError, Error, Result};
 use data::dataset::MemberBytes;
 use pixels::augment::{DrawnView, DrawnViews};
-use pixels::decode::Number;
 use std::borrow::Cow;
 use std::ops::Range;
-use store::io::read_blocking;
+use store::io::{Filled, read_blocking};
 
 /// The size and the drawn views of an image of a sample. Fields that follow the image need them.
 pub(crate) struct ImageGeometry {
@@ -22,6 +21,43 @@ impl ImageGeometry {
     /// Returns the views, one for each tensor of images.
     pub(crate) fn views(&self) -> &[DrawnView] {
         self.drawn.as_ref().map_or(&[], DrawnViews::views)
+    }
+}
+
+/// The bytes that were read for a sample.
+#[derive(Clone, Copy)]
+pub(crate) enum RecordView<'a> {
+    /// All bytes in one place.
+    Whole(&'a [u8]),
+    /// Bytes in a slot. Those of arrays may be in several places of it.
+    Slot(&'a Filled),
+}
+
+impl<'a> RecordView<'a> {
+    /// Returns the bytes in this range of a record of arrays; `None` if they were not read.
+    pub(crate) fn piece(self, range: Range<u32>) -> Option<&'a [u8]> {
+        match self {
+            Self::Whole(bytes) => bytes.get(range.start as usize..range.end as usize),
+            Self::Slot(slot) => slot.piece(range),
+        }
+    }
+
+    /// Returns all bytes of a sample that has no arrays.
+    pub(crate) fn whole(self) -> &'a [u8] {
+        match self {
+            Self::Whole(bytes) => bytes,
+            // No member is looked for in the bytes of arrays, which may be in several places.
+            Self::Slot(slot) => slot.piece(0..slot.arrived() as u32).unwrap_or_default(),
+        }
+    }
+}
+
+impl<'a> From<&'a Encoded> for RecordView<'a> {
+    fn from(bytes: &'a Encoded) -> Self {
+        match bytes {
+            Encoded::Slot(slot) => Self::Slot(slot),
+            Encoded::Owned(bytes) => Self::Whole(bytes),
+        }
     }
 }
 
@@ -40,7 +76,7 @@ pub(crate) fn field_bytes<'a>(
     let bytes = member_bytes(&run.context, field, sample, record)?;
     if let Some(Cow::Owned(bytes)) = &bytes {
         run.counters.add_reads(run.context.source.one_read(sample, bytes.len() as u64));
-        notify::members_stored_apart(&run.context, sample, &field.name);
+        notify::members_stored_apart(&run.context, sample, &field.source);
     }
     Ok(bytes)
 }
@@ -105,22 +141,9 @@ pub(crate) fn member_range(
 }
 
 pub(crate) fn of_field(field: &Field, error: DecodeError) -> Error {
-    DecodeError::Field { name: field.name.clone(), source: Box::new(error) }.into()
-}
-
-pub(crate) fn element(number: Number) -> Element {
-    match number {
-        Number::Bool => Element::Bool,
-        Number::Signed(1) => Element::I8,
-        Number::Signed(2) => Element::I16,
-        Number::Signed(4) => Element::I32,
-        Number::Signed(_) => Element::I64,
-        Number::Unsigned(1) => Element::U8,
-        Number::Unsigned(2) => Element::U16,
-        Number::Unsigned(4) => Element::U32,
-        Number::Unsigned(_) => Element::U64,
-        Number::Float(2) => Element::F16,
-        Number::Float(4) => Element::F32,
-        Number::Float(_) => Element::F64,
-    }
+    let name = match field.name == field.source {
+        true => field.name.clone(),
+        false => format!("{} (of {})", field.name, field.source),
+    };
+    DecodeError::Field { name, source: Box::new(error) }.into()
 }

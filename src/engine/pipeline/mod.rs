@@ -28,6 +28,7 @@
 //! order, I/O path, world size or assignment changes a byte of a global batch. (→ tests/load/pipeline.rs,
 //! tests/load/resume.rs, tests/load/io/, tests/load/mixing.rs, tests/load/locality.rs)
 
+mod arrays;
 mod boxes;
 mod concealed;
 mod consistent_read;
@@ -63,6 +64,7 @@ mod take_shared;
 mod threads;
 mod waker;
 mod wanted;
+mod windows;
 mod work;
 
 pub use concealed::{ConcealedLog, ConcealedSample};

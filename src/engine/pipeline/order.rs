@@ -130,7 +130,13 @@ impl OrderPlan {
             None | Some(Verify::Never) => "never (immutable)",
             Some(verify) => verify.name(),
         };
+        // A copy of a sample has only the members or arrays that are read.
+        let members = config.fields.list.iter().filter(|field| field.member.is_some());
+        let mut sources: Vec<&str> = members.map(|field| &field.source[..]).collect();
+        sources.sort_unstable();
+        sources.dedup();
         let more = [
+            ("fields", sources.join(", ")),
             ("batch_size", config.batch_size.to_string()),
             ("assignment", config.assignment.name().to_owned()),
             ("verify", verify.to_owned()),

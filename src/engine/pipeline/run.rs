@@ -2,7 +2,7 @@
 
 use super::{
     concealed::ConcealedLog, context::SampleContext, inbox::Inbox, run_plan::RunPlan, stats::EpochCounters,
-    waker::FetchWaker,
+    waker::FetchWaker, windows::WindowKeys,
 };
 use crate::batch::BatchPool;
 use base::rng::{RandomKey, Use};
@@ -23,6 +23,7 @@ pub(crate) struct EpochRun {
     pub first_step: u64,
     pub keys: Vec<RecipeKeys>,
     pub mix_keys: Option<MixKeys>,
+    pub windows: WindowKeys,
     pub substitutes: RandomKey,
     stopped: AtomicBool,
     pub inbox: Arc<Inbox>,
@@ -43,9 +44,10 @@ impl EpochRun {
         waker: Arc<FetchWaker>,
     ) -> Self {
         let (config, seed) = (&context.config, context.config.seed);
-        // If samples come in the dataset's order and no transform is random, as in an evaluation, each epoch has the
-        // same substitutes.
-        let same = config.shuffling == Shuffling::Off && !config.images.are_random();
+        // If samples come in the dataset's order and no transform or window is random, as in an evaluation, each epoch
+        // has the same substitutes.
+        let is_random = config.images.are_random() || config.windows.are_random();
+        let same = config.shuffling == Shuffling::Off && !is_random;
         let of = if same { 0 } else { epoch };
         Self {
             epoch,
@@ -55,6 +57,7 @@ impl EpochRun {
             first_step,
             keys: config.images.keys(seed, epoch),
             mix_keys: config.mix.as_ref().map(|plan| plan.mixing.keys(seed, epoch)),
+            windows: WindowKeys::new(&config.windows, &config.fields, seed, epoch),
             substitutes: RandomKey::new(&context.index.fingerprint().0, seed, of, Use::Substitute),
             stopped: AtomicBool::new(false),
             inbox: Arc::default(),

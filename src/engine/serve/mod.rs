@@ -22,7 +22,7 @@ mod tasks;
 mod window;
 
 use crate::batch::{check_leasing, take_freed_buffers};
-use crate::config::{Device, GivenSettings, LoaderKind, LoaderOptions};
+use crate::config::{Device, LoaderOptions};
 use crate::pipeline::Pipeline;
 use crate::sharing::{
     Listener, PlaceLock, ProducerPlaces, ProducerStart, ProducerStdio, RequestedKeys, Sharing, WakeEvent,
@@ -90,7 +90,7 @@ impl Producer {
     /// The errors of a loader; [`Error::Unavailable`] if memory cannot be leased.
     pub fn open(start: &ProducerStart) -> Result<Self> {
         check_leasing()?;
-        let options = options(&start.settings)?;
+        let options = options(start)?;
         let checked = options.validate()?;
         let index = DatasetIndex::open_all(
             &start.roots,
@@ -207,8 +207,8 @@ impl Producer {
     }
 }
 
-fn options(settings: &GivenSettings) -> Result<LoaderOptions> {
-    let mut options = settings.options(LoaderKind::Images)?;
+fn options(start: &ProducerStart) -> Result<LoaderOptions> {
+    let mut options = start.settings.options(start.kind)?;
     options.progress = false;
     // The pipeline must be able to keep all batches of the window.
     options.keep = options.shared_window.saturating_add(RESERVE);

@@ -1,7 +1,7 @@
 //! The key: a digest of everything that loaders must have in common to share batches.
 
 use super::start::ProducerLauncher;
-use crate::config::{GivenSettings, LoaderConfig, LoaderKind, LoaderOptions};
+use crate::config::{GivenSettings, LoaderConfig, LoaderOptions};
 use base::error::Result;
 use data::dataset::DatasetIndex;
 use data::state::OrderIdentity;
@@ -55,7 +55,11 @@ impl Sharing {
         for column in &*config.label_columns {
             column.digest(&mut add);
         }
-        for (name, value) in settings.deciding(LoaderKind::Images)? {
+        // The class decides only what images without `transforms` are, so `foreload serve` can serve all others.
+        if options.transforms.is_none() && !config.images.list().is_empty() {
+            add(options.kind.name().as_bytes());
+        }
+        for (name, value) in settings.deciding(options.kind)? {
             add(name.as_bytes());
             add(value.as_bytes());
         }
@@ -69,6 +73,7 @@ impl Sharing {
             // If the working directory no longer exists, any directory will do.
             directory: std::env::current_dir().ok(),
             roots: roots.to_vec(),
+            kind: options.kind,
             settings: settings.clone(),
             consumers: options.shared_consumers,
         };

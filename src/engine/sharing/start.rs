@@ -8,7 +8,7 @@ use super::key::SharedKey;
 use super::places::{PlaceLock, ProducerPlaces};
 use super::socket::wait_for;
 use super::wire::BatchPosition;
-use crate::config::GivenSettings;
+use crate::config::{GivenSettings, LoaderKind};
 use base::error::{Error, Result, SerializedError};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -28,6 +28,8 @@ pub struct ProducerLauncher {
     /// Working directory of the producer, in which relative paths are resolved.
     pub directory: Option<PathBuf>,
     pub roots: Vec<PathBuf>,
+    /// The class of the loaders, whose defaults hold for settings that were not given.
+    pub kind: LoaderKind,
     pub settings: GivenSettings,
     /// Number of consumers that begin together.
     pub consumers: u32,
@@ -46,6 +48,8 @@ pub struct RequestedKeys {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ProducerStart {
     pub roots: Vec<PathBuf>,
+    /// The class of the loaders.
+    pub kind: LoaderKind,
     pub settings: GivenSettings,
     /// The rank whose batches are made; `world_size` is the number of ranks.
     pub rank: u32,
@@ -98,6 +102,7 @@ impl ProducerLauncher {
         };
         let start = ProducerStart {
             roots: self.roots.clone(),
+            kind: self.kind,
             settings: self.settings.clone(),
             rank,
             world_size,

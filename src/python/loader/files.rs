@@ -2,7 +2,6 @@
 
 use super::Loader;
 use crate::python::settings;
-use data::dataset::Contents;
 use engine::config::LoaderKind;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -22,7 +21,7 @@ impl FileLoader {
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let arguments = settings::read(LoaderKind::Files, arguments, settings)?;
-        let loader = Loader::open(py, arguments, settings, Contents::Files)?;
+        let loader = Loader::open(py, arguments, settings)?;
         Ok(PyClassInitializer::from(loader).add_subclass(Self))
     }
 }

@@ -1,10 +1,9 @@
 //! `foreload.ImageLoader`.
 
-use super::{Loader, fields};
+use super::Loader;
 use crate::python::error::raise;
 use crate::python::settings::{self, whole_number};
 use base::names::NamedValue;
-use data::dataset::Contents;
 use data::schedule::Draw;
 use engine::config::LoaderKind;
 use engine::show::{SheetRequest, sheet};
@@ -28,45 +27,8 @@ impl ImageLoader {
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let arguments = settings::read(LoaderKind::Images, arguments, settings)?;
-        let loader = Loader::open(py, arguments, settings, Contents::Images)?;
+        let loader = Loader::open(py, arguments, settings)?;
         Ok(PyClassInitializer::from(loader).add_subclass(Self))
-    }
-
-    /// The device of the batches: `cpu` or `cuda:N`.
-    #[getter]
-    fn device(this: PyRef<'_, Self>) -> String {
-        this.as_super().pipeline.config().device.to_string()
-    }
-
-    /// The fields of the batches by name, in the order in which they were asked for, with the kind of each.
-    #[getter]
-    fn fields<'py>(this: PyRef<'py, Self>, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        fields::kinds(py, this.as_super().pipeline.config())
-    }
-
-    /// The names of the optional fields, in the order in which they were asked for.
-    #[getter]
-    fn _optional(this: PyRef<'_, Self>) -> Vec<String> {
-        fields::optional(this.as_super().pipeline.config())
-    }
-
-    /// Whether images are mixed but their class numbers are not. Batches then also have the class numbers of the images
-    /// that were mixed in.
-    #[getter]
-    fn _mixes_hard_labels(this: PyRef<'_, Self>) -> bool {
-        fields::mixes_hard_labels(this.as_super().pipeline.config())
-    }
-
-    /// Returns the tensors that have the same size for all samples: for each, its field, its element type, and the
-    /// number of its dimensions per sample. Some consumers take only such tensors.
-    fn _dense(this: PyRef<'_, Self>, py: Python<'_>) -> PyResult<Vec<(String, &'static str, usize)>> {
-        fields::dense(py, this.as_super().pipeline.config())
-    }
-
-    /// The reason for the device: the GPU's name, or why no GPU can be used.
-    #[getter]
-    fn device_reason(this: PyRef<'_, Self>) -> String {
-        this.as_super().pipeline.config().device_reason.clone()
     }
 
     /// The name of the images' element type; with several image fields or views, the element type of the first.

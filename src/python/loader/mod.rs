@@ -1,5 +1,4 @@
-//! The class `foreload.Loader`: the behaviour that all loaders share. Each kind of loader decides which datasets it
-//! reads, and which kind of batches it makes from them.
+//! The class `foreload.Loader`, which loads fields of any kind, and from which the other loaders derive.
 
 mod fields;
 mod files;
@@ -14,15 +13,16 @@ use super::batches::Batches;
 use super::error::{no_labels, raise};
 use super::notices::deliver;
 use super::peers::{PythonMeeting, own_command};
-use super::settings::{LoaderArguments, whole_number};
+use super::settings::{self, LoaderArguments, whole_number};
 use base::names::NamedValue;
 use data::dataset::{Contents, DatasetIndex, IndexOptions, UNLISTED};
 use data::schedule::Shuffling;
 use data::state::State;
+use engine::config::LoaderKind;
 use engine::pipeline::{ConcealedLog, Cursor, Epoch, FailureLog, Pipeline, SampleFailure, Start};
 use engine::sharing::Sharing;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyDict};
+use pyo3::types::{PyByteArray, PyDict, PyTuple};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +31,8 @@ use std::time::Duration;
 /// Interval at which a waiting call checks for Ctrl-C.
 pub(super) const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
-/// The class `foreload.Loader`; see `_core.pyi` for the documentation.
+/// The class `foreload.Loader`. Its documentation is generated from the table of settings, see
+/// `settings::describe`.
 #[pyclass(frozen, subclass, module = "foreload")]
 pub(super) struct Loader {
     pipeline: SharedPipeline,
@@ -67,6 +68,16 @@ impl Drop for SharedPipeline {
 
 #[pymethods]
 impl Loader {
+    #[new]
+    #[pyo3(signature = (*arguments, **settings))]
+    fn new(
+        py: Python<'_>,
+        arguments: &Bound<'_, PyTuple>,
+        settings: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        Self::open(py, settings::read(LoaderKind::Fields, arguments, settings)?, settings)
+    }
+
     /// Sets the epoch that the next iteration runs.
     fn set_epoch(&self, epoch: &Bound<'_, PyAny>) -> PyResult<()> {
         lock(&self.cursor).choose(whole_number("epoch", epoch, u64::MAX)?);
@@ -161,6 +172,46 @@ impl Loader {
     #[getter]
     fn last_batch(&self) -> &'static str {
         self.pipeline.config().last_batch.name()
+    }
+
+    /// The device of the batches: `cpu` or `cuda:N`.
+    #[getter]
+    fn device(&self) -> String {
+        self.pipeline.config().device.to_string()
+    }
+
+    /// The reason for the device: the GPU's name, or why no GPU can be used.
+    #[getter]
+    fn device_reason(&self) -> String {
+        self.pipeline.config().device_reason.clone()
+    }
+
+    /// The fields of the batches by name, in the order in which they were asked for, with the kind of each.
+    #[getter]
+    fn fields<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        match self.pipeline.index().contents() {
+            Contents::Images => fields::kinds(py, self.pipeline.config()),
+            Contents::Files => Ok(PyDict::new(py)),
+        }
+    }
+
+    /// The names of the optional fields, in the order in which they were asked for.
+    #[getter]
+    fn _optional(&self) -> Vec<String> {
+        fields::optional(self.pipeline.config())
+    }
+
+    /// Whether images are mixed but their class numbers are not. Batches then also have the class numbers of the images
+    /// that were mixed in.
+    #[getter]
+    fn _mixes_hard_labels(&self) -> bool {
+        fields::mixes_hard_labels(self.pipeline.config())
+    }
+
+    /// Returns the tensors that have the same size for all samples: for each, its field, its element type, and the
+    /// number of its dimensions per sample. Some consumers take only such tensors.
+    fn _dense(&self, py: Python<'_>) -> PyResult<Vec<(String, &'static str, usize)>> {
+        fields::dense(py, self.pipeline.config())
     }
 
     /// Whether samples have labels.
@@ -271,7 +322,7 @@ impl Loader {
         if let Some(split) = &loader.split {
             dict.set_item("split", split)?;
         }
-        if this.is_instance_of::<ImageLoader>() {
+        if !this.is_instance_of::<FileLoader>() {
             dict.set_item("train", loader.train)?;
         }
         match loader.pipeline.config().shuffling {
@@ -323,7 +374,6 @@ impl Loader {
         py: Python<'_>,
         arguments: LoaderArguments,
         settings: Option<&Bound<'_, PyDict>>,
-        contents: Contents,
     ) -> PyResult<Self> {
         let LoaderArguments { paths: roots, mut options, given } = arguments;
         let mut meeting = None;
@@ -338,6 +388,7 @@ impl Loader {
         let local = ranks.call_method1("local_world_size", (options.local_world_size,))?;
         options.local_world_size = local.extract()?;
         let checked = raise(py, py.detach(|| options.validate()))?;
+        let contents = if options.kind == LoaderKind::Files { Contents::Files } else { Contents::Images };
         let index = open_index(py, roots.clone(), checked.index_options(contents))?;
         let config = raise(py, py.detach(|| checked.check(&index)))?;
         deliver(py, index.notices())?;

@@ -45,6 +45,9 @@ impl SettingsClass {
 
     fn summary(self) -> &'static str {
         match self {
+            Self::Loader(LoaderKind::Fields) => {
+                "Shuffled batches of any fields: arrays, numbers, texts, images, from shards or tables."
+            }
             Self::Loader(LoaderKind::Images) => {
                 "Shuffled, augmented, normalised batches from a directory of images or of tar shards."
             }
@@ -57,6 +60,15 @@ impl SettingsClass {
 
     fn story(self) -> &'static str {
         match self {
+            Self::Loader(LoaderKind::Fields) => {
+                "`fields=` chooses the fields. `ImageLoader` is this loader with defaults for images: a crop, a size, \
+                 a normalisation. `FileLoader` gives whole files without a copy. Both derive from this class.\n\nEvery \
+                 iteration runs the epoch after the previous one, whether that was completed or not; the first is \
+                 epoch 0. `set_epoch` or a loaded state chooses another epoch for one iteration. An iteration from \
+                 which no batch was requested does not count. The order depends on (dataset, selection, seed, epoch) \
+                 alone. A loader runs one epoch at a time: a new iteration ends the previous one. A child of `os.fork` \
+                 can read the batches that its parent holds, but needs its own loader for others."
+            }
             Self::Loader(LoaderKind::Images) => {
                 "The order and every crop depend on (dataset, selection, seed, epoch) alone."
             }
@@ -70,12 +82,12 @@ impl SettingsClass {
 
     fn raises(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Loader(LoaderKind::Images) => &[
+            Self::Loader(LoaderKind::Fields | LoaderKind::Images) => &[
                 ("ConfigError", "A setting has an invalid value, or no setting has this name."),
                 (
                     "DatasetError",
-                    "There is no dataset at `path`, or its index cannot be read; images are both in class directories \
-                     and in shards next to them; a sample of a shard has two members of one kind, or a label that is \
+                    "There is no dataset at `path`, or its index cannot be read. Images are both in class directories \
+                     and in shards next to them. A sample of a shard has two members of one kind, or a label that is \
                      not a class number.",
                 ),
                 ("UnavailableError", "The device does not exist or cannot be used."),
@@ -93,6 +105,11 @@ impl SettingsClass {
 
 fn path_of(loader: LoaderKind) -> Parameter {
     let doc = match loader {
+        LoaderKind::Fields => {
+            "The dataset, by its path or URL: `.tar` shards; Parquet, Arrow, MDS or TFRecord files; arrays in HDF5, \
+             NetCDF, zarr, npy or npz; a CSV or another table of files; a directory of images; or a packed dataset. A \
+             list of several datasets is one dataset: their samples follow one another."
+        }
         LoaderKind::Images => {
             "`path/class/.../image.jpg` (classes as torchvision's ImageFolder sorts them), or a directory of \
              WebDataset-style `.tar` shards, or one such shard. Members of a shard that share a stem are a sample, \
@@ -174,8 +191,10 @@ pub fn docstring(class: SettingsClass) -> String {
     // The width must fit the stub, where the docstring is indented.
     let width = WIDTH - 4;
     let mut lines = wrapped(class.summary(), "", "", width);
-    lines.push(String::new());
-    lines.extend(wrapped(class.story(), "", "", width));
+    for paragraph in class.story().split("\n\n") {
+        lines.push(String::new());
+        lines.extend(wrapped(paragraph, "", "", width));
+    }
     lines.extend([String::new(), "Args:".into()]);
     for parameter in parameters(class) {
         lines.extend(wrapped(&format!("{}: {}", parameter.name, parameter.doc), "    ", "        ", width));
@@ -209,8 +228,12 @@ pub fn signature(class: SettingsClass, typed: bool) -> Vec<String> {
 
 /// Returns the stub of a class: its first line, its docstring, `__new__`, and the attributes of an object.
 pub fn stub(class: SettingsClass) -> String {
-    let base = if matches!(class, SettingsClass::Loader(_)) { "(Loader)" } else { "" };
-    let mut text = format!("@final\nclass {}{base}:\n    \"\"\"", class.name());
+    let (decorator, base) = match class {
+        SettingsClass::Loader(LoaderKind::Fields) => ("disjoint_base", ""),
+        SettingsClass::Loader(_) => ("final", "(Loader)"),
+        SettingsClass::Object(_) => ("final", ""),
+    };
+    let mut text = format!("@{decorator}\nclass {}{base}:\n    \"\"\"", class.name());
     for (number, line) in docstring(class).lines().enumerate() {
         let indent = if number == 0 || line.is_empty() { "" } else { "    " };
         text += &format!("{indent}{line}\n");
@@ -264,10 +287,11 @@ pub fn manual() -> String {
     lines.join("\n") + "\n"
 }
 
-const INTRODUCTION: &str = "The settings of `foreload.ImageLoader` and `foreload.FileLoader`, and so of `ImageDataset` \
-    and `ImageSource`: for each its default in Python, its flag if the command line has one, its possible values, and \
-    its meaning. An invalid value raises a `ConfigError` that names the setting. Tuples, arrays and tensors are \
-    accepted wherever a list is, and NumPy scalars wherever a number is. `make stub` writes this page.";
+const INTRODUCTION: &str = "The settings of `foreload.Loader`, `foreload.ImageLoader` and `foreload.FileLoader`, and \
+    so of `Dataset`, `ImageDataset` and `ImageSource`: for each its default in Python, its flag if the command line \
+    has one, its possible values, and its meaning. An invalid value raises a `ConfigError` that names the setting. \
+    Tuples, arrays and tensors are accepted wherever a list is, and NumPy scalars wherever a number is. `make stub` \
+    writes this page.";
 
 fn facts(setting: &Setting) -> String {
     let loader = LoaderKind::Images;
@@ -277,8 +301,10 @@ fn facts(setting: &Setting) -> String {
         }
         _ => format!("`{}={}`", setting.name, setting.default(loader)),
     }];
-    if !setting.belongs_to(LoaderKind::Files) {
-        facts.push("images only".into());
+    if !setting.belongs_to(LoaderKind::Fields) {
+        facts.push("`ImageLoader` only".into());
+    } else if !setting.belongs_to(LoaderKind::Files) {
+        facts.push("not in `FileLoader`".into());
     } else if setting.default(LoaderKind::Files) != setting.default(loader) {
         facts.push(format!("`FileLoader`: `{}`", setting.default(LoaderKind::Files)));
     }

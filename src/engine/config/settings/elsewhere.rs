@@ -73,10 +73,10 @@ fn answer(name: &str) -> Option<&'static str> {
 /// Returns the message about a keyword that a loader does not have: "is not a setting of ImageLoader: ...".
 pub fn unknown(loader: LoaderKind, name: &str) -> String {
     let of = loader.name();
-    if super::Setting::named(name).is_some() {
-        return format!(
-            "is a setting of images, which a {of} does not have: remove it, or use an ImageLoader"
-        );
+    if let Some(setting) = super::Setting::named(name) {
+        let others = LoaderKind::ALL.into_iter().filter(|other| setting.belongs_to(*other));
+        let others: Vec<&str> = others.map(LoaderKind::name).collect();
+        return format!("is a setting that a {of} does not have: remove it, or use {}", others.join(" or "));
     }
     if let Some(answer) = answer(name) {
         return format!("is not a setting of {of}: {answer}");

@@ -19,7 +19,7 @@ pub enum UserValue {
     /// An integer.
     Whole(i128),
     /// Any other number, including infinities and NaN.
-    Number(f64),
+    Number(#[serde(with = "bits")] f64),
     /// A string.
     Text(String),
     /// A path that is not a string, such as a `pathlib.Path`.
@@ -29,11 +29,38 @@ pub enum UserValue {
     /// A list of integers only, stored compactly because it may have one integer for each sample of the dataset.
     Wholes(Vec<i64>),
     /// A list of numbers that are not all integers, stored compactly.
-    Numbers(Vec<f64>),
+    Numbers(#[serde(with = "bits_of_list")] Vec<f64>),
     /// A dict.
     Map(Vec<(UserValue, UserValue)>),
     /// Anything else, as Python's `repr` shows it.
     Other(String),
+}
+
+/// Stores a float by its bits: JSON has no NaN and no infinity, and its parser does not return every float exactly.
+mod bits {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(number: &f64, to: S) -> Result<S::Ok, S::Error> {
+        number.to_bits().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+        u64::deserialize(from).map(f64::from_bits)
+    }
+}
+
+/// Stores a list of floats by their bits.
+mod bits_of_list {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(numbers: &[f64], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(numbers.iter().map(|number| number.to_bits()))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
+        let bits = Vec::<u64>::deserialize(from)?;
+        Ok(bits.into_iter().map(f64::from_bits).collect())
+    }
 }
 
 impl UserValue {
@@ -169,6 +196,17 @@ mod tests {
             vec![UserValue::Whole(1), UserValue::Whole(1 << 70), UserValue::Nothing],
         ] {
             assert_eq!(list(items.clone()).items().unwrap().collect::<Vec<_>>(), items);
+        }
+    }
+
+    #[test]
+    fn numbers_survive_a_document_exactly() {
+        for number in [0.1 + 0.2, -1.0 / 3.0, f64::NAN, f64::NEG_INFINITY, -0.0, f64::MIN_POSITIVE] {
+            for value in [UserValue::Number(number), list(vec![UserValue::Number(number)])] {
+                let text = serde_json::to_string(&value).unwrap();
+                let read: UserValue = serde_json::from_str(&text).unwrap();
+                assert_eq!(format!("{read:?}"), format!("{value:?}"), "{text}");
+            }
         }
     }
 

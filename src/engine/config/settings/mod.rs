@@ -24,11 +24,14 @@ pub use table::LoaderOptions;
 use table::SETTINGS;
 
 use base::error::{Error, Result};
+use serde::{Deserialize, Serialize};
 
 /// The classes of loaders in Python. The command line uses `ImageLoader`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LoaderKind {
-    /// `foreload.ImageLoader`.
+    /// `foreload.Loader`: fields of any kind. Images without `transforms` are uint8 in their own sizes.
+    Fields,
+    /// `foreload.ImageLoader`: without `transforms`, images are cropped, resized and normalised.
     Images,
     /// `foreload.FileLoader`.
     Files,
@@ -36,11 +39,12 @@ pub enum LoaderKind {
 
 impl LoaderKind {
     /// All loaders.
-    pub const ALL: [Self; 2] = [Self::Images, Self::Files];
+    pub const ALL: [Self; 3] = [Self::Fields, Self::Images, Self::Files];
 
     /// Returns the loader's name in Python.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Fields => "Loader",
             Self::Images => "ImageLoader",
             Self::Files => "FileLoader",
         }
@@ -53,7 +57,7 @@ impl LoaderKind {
 
     /// Returns the options of a loader whose settings are all at their defaults.
     pub fn usual(self) -> LoaderOptions {
-        LoaderOptions { decoded: matches!(self, Self::Images), ..LoaderOptions::default() }
+        LoaderOptions { kind: self, decoded: self != Self::Files, ..LoaderOptions::default() }
     }
 }
 
@@ -120,11 +124,13 @@ pub struct Setting {
     pub member: Option<ObjectMember>,
     flag: Option<&'static str>,
     flag_alias: Option<&'static str>,
-    images_only: bool,
+    loaders: &'static [LoaderKind],
     /// Whether the setting applies only to datasets, which have epochs, and not to streams.
     datasets_only: bool,
     /// The default, as Python writes it, and the description of the setting in a `FileLoader`, if they differ.
     in_files: Option<(&'static str, &'static str)>,
+    /// The description of the setting in a `Loader`, if it differs.
+    in_fields: Option<&'static str>,
     none_is_default: bool,
     lines: &'static [&'static str],
     describe: fn() -> Description,
@@ -149,7 +155,11 @@ pub struct ObjectMember {
 
 impl Setting {
     const fn images_only(self) -> Self {
-        Self { images_only: true, ..self }
+        Self { loaders: &[LoaderKind::Images], ..self }
+    }
+
+    const fn not_in_files(self) -> Self {
+        Self { loaders: &[LoaderKind::Fields, LoaderKind::Images], ..self }
     }
 
     const fn datasets_only(self) -> Self {
@@ -188,6 +198,11 @@ impl Setting {
     const fn in_files(self, default: &'static str, doc: &'static str) -> Self {
         Self { in_files: Some((default, doc)), ..self }
     }
+
+    /// Sets the description that a `Loader` has for the setting.
+    const fn in_fields(self, doc: &'static str) -> Self {
+        Self { in_fields: Some(doc), ..self }
+    }
 }
 
 impl Setting {
@@ -210,7 +225,7 @@ impl Setting {
 
     /// Whether a loader has the setting.
     pub fn belongs_to(&self, loader: LoaderKind) -> bool {
-        loader == LoaderKind::Images || !self.images_only
+        self.loaders.contains(&loader)
     }
 
     /// Whether the setting is about a dataset, which has an index and epochs. Streams do not have such settings.
@@ -238,9 +253,14 @@ impl Setting {
 
     /// Returns the description of the setting in one line: its meaning, its unit, and the behaviour without it.
     pub fn doc(&self, loader: LoaderKind) -> String {
-        match (loader, self.in_files) {
-            (LoaderKind::Files, Some((_, doc))) => doc.to_owned(),
-            _ => self.lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" "),
+        let own = match loader {
+            LoaderKind::Fields => self.in_fields,
+            LoaderKind::Images => None,
+            LoaderKind::Files => self.in_files.map(|(_, doc)| doc),
+        };
+        match own {
+            Some(doc) => doc.to_owned(),
+            None => self.lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" "),
         }
     }
 

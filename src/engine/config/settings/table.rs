@@ -12,14 +12,14 @@ use super::SettingsObject::Resources as OfResources;
 use super::forms::{
     AnyPath, AnyText, BoolOrBlocks, BoolOrName, Bounds, ByteCount, Channels, ClassList, ClassNameList,
     DeviceName, FieldList, Indices, LabelSource, Maybe, MixList, OneOf, OwnDirectory, PeersChoice,
-    Probability, Ratios, ShareOfOne, SideLengths, SizesByEpoch, TierList, TransformList, Truth, WeightsValue,
-    WholeNumber,
+    Probability, Ratios, RowOrFile, ShareOfOne, SideLengths, SizesByEpoch, TierList, TransformList, Truth,
+    WeightsValue, WholeNumber,
 };
-use super::{Affects, Setting, Topic, ValueKind};
+use super::{Affects, LoaderKind, Setting, Topic, ValueKind};
 use crate::config::{
     CacheChoice, CpuDecode, FieldOptions, GpuDecoder, Labels, OnError, Peers, SharingPolicy, Weights,
 };
-use data::dataset::{BadShards, Changed, ClassRef};
+use data::dataset::{BadShards, Changed, ClassRef, SampleAxis};
 use data::schedule::{Assignment, LastBatch, Shuffling};
 use pixels::augment::{
     CROP_RATIO, CROP_SCALE, DType, Fidelity, ImageTransforms, MAX_SIDE, MemoryFormat, Mixing,
@@ -46,10 +46,11 @@ const MAX_SHARED: u64 = 1024;
 const MAX_CONSUMERS: u64 = 256;
 
 /// Defines a struct of options with its defaults, and the table of its settings. `$place` is the expression for the
-/// struct within [`LoaderOptions`].
+/// struct within [`LoaderOptions`]. `also` has a field of the struct that is not a setting.
 macro_rules! settings {
     (
         $(#[doc = $about:literal])+ $type_name:ident, |$options:ident| $place:expr;
+        $(also $also:ident: $also_type:ty = $also_default:expr, $about_also:literal;)?
         $(#[doc = $about_table:literal])+ $table:ident;
         $(
             $(#[doc = $line:literal])+
@@ -60,12 +61,13 @@ macro_rules! settings {
         $(#[doc = $about])+
         #[derive(Debug, Clone)]
         pub struct $type_name {
+            $(#[doc = $about_also] pub $also: $also_type,)?
             $($(#[doc = $line])+ pub $name: $type,)*
         }
 
         impl Default for $type_name {
             fn default() -> Self {
-                Self { $($name: $default,)* }
+                Self { $($also: $also_default,)? $($name: $default,)* }
             }
         }
 
@@ -78,9 +80,10 @@ macro_rules! settings {
                 member: None,
                 flag: Some(stringify!($name)),
                 flag_alias: None,
-                images_only: false,
+                loaders: &$crate::config::LoaderKind::ALL,
                 datasets_only: false,
                 in_files: None,
+                in_fields: None,
                 none_is_default: false,
                 lines: &[$($line),+],
                 describe: || ValueKind::<$type>::describe(&$form),
@@ -101,6 +104,8 @@ settings! {
     /// The settings as the user asked for them. `None` means "choose for me".
     LoaderOptions, |options| *options;
 
+    also kind: LoaderKind = LoaderKind::Images, "The class, which decides what images without `transforms` are.";
+
     /// All settings, by topic.
     SETTINGS;
 
@@ -114,7 +119,11 @@ settings! {
     /// Resize and CenterCrop, in the dataset's order. With `transforms`, it only sets the defaults of `shuffle` and
     /// `last_batch`. None: False if `split` names an evaluation split (`validation`, `val`, `dev`, `test`, `eval`, also
     /// as a word of a longer name), else True. The loader's `repr` shows the value in use.
-    train: Option<bool> = None, Maybe(Truth), Batches, Batch.images_only();
+    train: Option<bool> = None, Maybe(Truth), Batches, Batch.not_in_files().in_fields(
+        "Whether the loader is for training or for evaluation. It sets the defaults of `shuffle` and `last_batch`. \
+         None: False if `split` names an evaluation split (`validation`, `val`, `dev`, `test`, `eval`, also as a word \
+         of a longer name), else True. The loader's `repr` shows the value in use."
+    );
 
     /// Whether the order is shuffled. True: at random over the whole epoch. `"blocks"`: at random, but samples that are
     /// stored next to each other stay close in the order and are read together. Each compressed block is then
@@ -151,21 +160,21 @@ settings! {
     /// MosaicML Streaming, and those that contain a dataset and have the name of a split (`train`, `val`, `test` and so
     /// on). A split that is a directory must be named, even if it is the only one. None: a dataset without splits, or
     /// the only split of Parquet or Arrow files.
-    split: Option<String> = None, Maybe(AnyText), Selection, Batch.images_only();
+    split: Option<String> = None, Maybe(AnyText), Selection, Batch.not_in_files();
 
     /// The numbers of the samples to draw from, without duplicates. The order of the list does not affect a shuffled
     /// epoch; a sequential epoch takes the samples in this order. None: all samples.
     indices: Option<Vec<u64>> = None, Maybe(Indices), Selection, Batch.no_flag();
 
     /// The names or numbers of the classes to draw from. Labels do not change, see `class_names`. None: all classes.
-    classes: Option<Vec<ClassRef>> = None, Maybe(ClassList), Selection, Batch.images_only().no_flag();
+    classes: Option<Vec<ClassRef>> = None, Maybe(ClassList), Selection, Batch.not_in_files().no_flag();
 
     /// The names of all classes in the order of their numbers, if they must differ from the dataset's own. It may be a
     /// list, a text file with a name on each line, or an object with the list as `classes`, such as the loader of the
     /// training data. A validation set that lacks a class then has the class numbers of training. A class of the
     /// dataset that the list lacks is an error, unless `classes` leaves it out. The order of the samples does not
     /// depend on it. None: the dataset's own classes and numbers.
-    class_names: Option<Vec<String>> = None, Maybe(ClassNameList), Selection, Batch.images_only().datasets_only();
+    class_names: Option<Vec<String>> = None, Maybe(ClassNameList), Selection, Batch.not_in_files().datasets_only();
 
     /// A text file that lists what to draw from, one path a line, relative to the dataset. A path is that of a file
     /// (with or without extension), or of a shard for all its samples. If several of `indices`, `classes` and `files`
@@ -191,17 +200,22 @@ settings! {
     /// of a sample are spread over the ranks, as by torchvision's `RASampler`.
     repeats: u32 = 1, WholeNumber::from(1).to(MAX_REPEATS), Selection, Batch;
 
-    /// The fields of each sample in the batches: a list of names, or of objects of `foreload.fields`, which can set
-    /// more. A name is `image`, `label`, or the key of a member in a shard, which is the part of its name after the
-    /// first dot: `["jpg", "seg.png", "txt"]`. `batch["txt"]` returns this field. The command line takes names
-    /// separated by commas, or a JSON list in which objects can set more: `["jpg", {"Mask": {"name": "seg.png",
-    /// "dtype": "int64"}}]`. None: image and label.
-    fields: Option<Vec<FieldOptions>> = None, Maybe(FieldList), Fields, Batch.images_only();
+    /// The fields of each sample in the batches: a list of their sources, or of objects of `foreload.fields`, which can
+    /// set more. A source is `image`, `label`, a column of a table, the path of an array (`/climate/data`), or the key
+    /// of a member in a shard, which is the part of its name after the first dot: `["jpg", "seg.png", "txt"]`.
+    /// `batch["txt"]` returns this field; `fields.Text("txt", name="caption")` makes it `batch["caption"]`. The command
+    /// line takes sources separated by commas, or a JSON list in which objects can set more: `["jpg", {"Mask":
+    /// {"source": "seg.png", "dtype": "int64"}}]`. None: image and label.
+    fields: Option<Vec<FieldOptions>> = None, Maybe(FieldList), Fields, Batch.not_in_files();
+
+    /// What a sample of a dataset of arrays is: with 0 a row, the elements with one index in the first dimension of all
+    /// arrays; with `file` all arrays of a file.
+    sample_axis: SampleAxis = SampleAxis::Axis0, RowOrFile, Fields, Batch.not_in_files().datasets_only();
 
     /// The column of a table that is the label: `label="fine_label"`. In tar shards, it is the end of a member's name,
     /// or a key of `.json` members. Whole numbers are class numbers, and texts are names of classes. Each choice has
     /// its own index and fingerprint. None: `label` and other usual names.
-    label: Option<String> = None, Maybe(AnyText), Fields, Batch.images_only().datasets_only();
+    label: Option<String> = None, Maybe(AnyText), Fields, Batch.not_in_files().datasets_only();
 
     /// Columns of your own: a table file, or a list of values. The table's column `file_name` (a path below the
     /// dataset, with or without extension) or `sample_id` identifies the sample of each row; other columns are fields
@@ -210,13 +224,17 @@ settings! {
     /// length]`; anything else is text. A number that does not fit its type is an error, and so is a sample without a
     /// row. `foreload.fields.Integer`, `Float` and `Text` choose a column's type. `classes` and `weights` use the
     /// dataset's own classes. None: the dataset's labels.
-    labels: Option<Labels> = None, Maybe(LabelSource), Fields, Batch.images_only().datasets_only();
+    labels: Option<Labels> = None, Maybe(LabelSource), Fields, Batch.not_in_files().datasets_only();
 
     /// The transforms of images: a list of `foreload.transforms`, or `Views` of one. If samples have several images,
     /// the list is for the first, and the others follow its geometry; a dict has the transforms of each image field
     /// instead. `transforms` replaces `image_size`, `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and `std`,
     /// which are short forms of the usual lists. None: the list that these settings mean.
-    transforms: Option<ImageTransforms> = None, Maybe(TransformList), Images, Batch.images_only();
+    transforms: Option<ImageTransforms> = None, Maybe(TransformList), Images, Batch.not_in_files().in_fields(
+        "The transforms of images: a list of `foreload.transforms`, or `Views` of one. If samples have several \
+         images, the list is for the first, and the others follow its geometry; a dict has the transforms of each \
+         image field instead. None: images come as they are, uint8 in their own sizes."
+    );
 
     /// Mixes finished images: `[transforms.MixUp(...)]`, `[transforms.CutMix(...)]`, or
     /// `[transforms.RandomChoice([...])]` of these, drawn for each batch. In each group of four neighbouring images of
@@ -225,7 +243,7 @@ settings! {
     /// Vectors from `labels` are mixed as they are. Otherwise `mixed` of a batch has the class numbers, those of the
     /// partners, and the shares. Padding and failed samples are not mixed. A command line has JSON: `[{"MixUp":
     /// {"alpha": 0.2, "num_classes": 1000}}]`. None: no mixing.
-    mix: Option<Mixing> = None, Maybe(MixList), Images, Batch.images_only();
+    mix: Option<Mixing> = None, Maybe(MixList), Images, Batch.not_in_files();
 
     /// The size of the output in pixels: the side of a square, or (height, width).
     image_size: (u32, u32) = (224, 224), SideLengths { to: MAX_SIDE }, Images, Batch.images_only();
@@ -268,7 +286,7 @@ settings! {
     /// Whether the first image that is stored rotated or mirrored, according to its EXIF or XMP data, is reported
     /// (`warn`) or not (`ignore`). Both decode such images as they are stored, as torchvision does by default.
     /// `ImageDataset.from_huggingface` sets `warn`, because `datasets` rotates such images.
-    orientation: Orientation = Orientation::Ignore, OneOf::names(), Images, Batch.images_only();
+    orientation: Orientation = Orientation::Ignore, OneOf::names(), Images, Batch.not_in_files();
 
     /// Whether images are decoded. False: batches hold the bytes of the files (`files` instead of `images`) for a
     /// decoder of your own, and packed images are converted back to their original files. Order, `labels`, `sample_ids`
@@ -279,20 +297,20 @@ settings! {
     /// The device of the batches: `cpu`, `cuda`, `cuda:N` or `auto`. `cuda` is the GPU of this process's local rank,
     /// which its launcher sets, else the first GPU. `auto` is a GPU if one can be used (see `foreload doctor`), else
     /// the CPU. On a GPU, batches differ from those on the CPU only by the decoders' rounding.
-    device: String = "auto".into(), DeviceName, Images, Nothing.images_only();
+    device: String = "auto".into(), DeviceName, Images, Nothing.not_in_files();
 
     /// The decoders on a GPU. With `auto`, Foreload's own kernels decode packed images and the indexed copies of caches
     /// to the same values as the CPU, and nvJPEG decodes JPEGs. With `own`, nvJPEG is neither needed nor used. The CPU
     /// then decodes images that are neither packed nor indexed, so all batches have the bytes that they have with
     /// `device="cpu"`. With `nvjpeg`, the CPU decodes packed images, and nvJPEG decodes the JPEG in an indexed one.
-    decoder: GpuDecoder = GpuDecoder::Auto, OneOf::names(), Images, Nothing.images_only();
+    decoder: GpuDecoder = GpuDecoder::Auto, OneOf::names(), Images, Nothing.not_in_files();
 
     /// Which images the CPU decodes if batches are on a GPU. With `fallback`, it decodes images that the GPU's decoders
     /// do not support (PNG, CMYK; see `decoder`). It also decodes images that nvJPEG would decode half on the host:
     /// progressive ones, and batches of fewer than 51 on a GPU without a decoding engine. With `auto`, it also decodes
     /// as many more JPEGs as gives the highest total speed. With `never`, an image that the GPU's decoders do not
     /// support is an error of its sample; the CPU still decodes its substitute (`on_error="skip"`).
-    cpu_decode: CpuDecode = CpuDecode::Fallback, OneOf::names(), Images, Nothing.images_only();
+    cpu_decode: CpuDecode = CpuDecode::Fallback, OneOf::names(), Images, Nothing.not_in_files();
 
     // torchvision's decoders conceal such damage, at most with a warning. So its users have trained on damaged files.
     /// What happens to JPEGs with damage inside their coded data (wrong bits, lost or stray bytes or restart markers).
@@ -301,7 +319,7 @@ settings! {
     /// short, and those with damaged headers. With `refuse`, all damage that is found is a failure (see `on_error`);
     /// damage below the crop is not looked for. On a GPU, the CPU decodes images that nvJPEG refuses in its strict
     /// mode. nvJPEG does not report the damage that it ignores.
-    damaged: Damaged = Damaged::Conceal, OneOf::names(), Failures, Batch.images_only();
+    damaged: Damaged = Damaged::Conceal, OneOf::names(), Failures, Batch.not_in_files();
 
     /// What happens if a sample cannot be read or decoded. `raise` raises the first failure of a batch. With `skip`,
     /// another sample takes its place, chosen by (dataset, seed, epoch, position) alone, so batches stay full and
@@ -317,12 +335,12 @@ settings! {
     // PIL's own threshold for a decompression bomb is 89 478 485; this is the next power of two.
     /// The largest number of pixels of an image. Larger ones are refused, because they may be decompression bombs. By
     /// default 2**27.
-    max_pixels: u64 = 1 << 27, WholeNumber::from(1), Failures, Batch.images_only().or_none();
+    max_pixels: u64 = 1 << 27, WholeNumber::from(1), Failures, Batch.not_in_files().or_none();
 
     /// The number of decoding threads. None: the processors that this process may use, or its share of them if the
     /// other ranks of the node (see `local_world_size`) may use the same ones; one with `decoded=False`.
     threads: Option<u32> = None, Maybe(WholeNumber::from(1).to(MAX_THREADS)), Resources, Nothing
-        .images_only().in_object(OfResources);
+        .not_in_files().in_object(OfResources);
 
     /// The share of this node's processors that loading may use, above 0 and at most 1. The number of decoding threads
     /// is this share of the processors, rounded up, but at most `threads`. The threads rest when they and the reading
@@ -355,27 +373,27 @@ settings! {
     /// The limit of the memory on the GPU, without that of nvJPEG: bytes, or a text such as `"8GB"`. None: a quarter of
     /// the GPU's memory.
     device_memory: Option<u64> = None, Maybe(ByteCount),
-        Resources, Nothing.images_only().in_object(OfResources);
+        Resources, Nothing.not_in_files().in_object(OfResources);
 
     /// Whether batches are shared with other processes of this user on this node, such as the trials of a search or the
     /// members of an ensemble. Loaders that ask for the same batches (dataset, order, rank, transforms) attach to one
     /// process, which makes each batch once and leases it to them without a copy. True, or a name: only loaders with
     /// the same name share. The first loader starts the process, which ends after the last one; or it is
     /// `foreload serve`. The loader that starts it sets its resources (`threads`, `memory` ...).
-    shared: Option<String> = None, BoolOrName, Resources, Nothing.images_only().datasets_only();
+    shared: Option<String> = None, BoolOrName, Resources, Nothing.not_in_files().datasets_only();
 
     /// With `shared`: the number of past batches that are kept for loaders that are slower than the fastest.
-    shared_window: u32 = 4, WholeNumber::from(1).to(MAX_SHARED), Resources, Nothing.images_only().datasets_only();
+    shared_window: u32 = 4, WholeNumber::from(1).to(MAX_SHARED), Resources, Nothing.not_in_files().datasets_only();
 
     /// With `shared`: what happens to a loader that falls behind the window. With `leave`, the others continue, and it
     /// continues alone, or with others at the same position. With `wait`, the others wait for it.
     shared_policy: SharingPolicy = SharingPolicy::Leave, OneOf::names(),
-        Resources, Nothing.images_only().datasets_only();
+        Resources, Nothing.not_in_files().datasets_only();
 
     /// With `shared`: the number of loaders that begin together and ask for the same batches. The first batch comes
     /// when all of them have attached, or after a minute.
     shared_consumers: u32 = 1, WholeNumber::from(1).to(MAX_CONSUMERS),
-        Resources, Nothing.images_only().datasets_only();
+        Resources, Nothing.not_in_files().datasets_only();
 
     /// The number of ranks on this node, which have consecutive numbers and share the cache, processors and memory.
     /// None: the launcher's number (see `rank`). Without a launcher, all ranks are taken to be on this node and to

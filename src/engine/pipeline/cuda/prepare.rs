@@ -12,10 +12,11 @@ use super::refused::ImageId;
 use crate::batch::Ticket;
 use crate::config::CpuDecode;
 use crate::pipeline::{
-    boxes::boxes_of_image, consistent_read::read_consistently, context::SampleContext, cpu::CpuDecoder,
-    cpu::SampleImage, cpu::ViewsFrom, fields::check_size, fields::fill_fields, make::OpenPlace,
-    make::PlaceFiller, make::PlaceJob, members::ImageGeometry, members::field_bytes, members::member_range,
-    notify, originals::OriginalFiles, run::EpochRun, stopwatch::Stopwatch,
+    arrays::ArrayScratch, boxes::boxes_of_image, consistent_read::read_consistently, context::SampleContext,
+    cpu::CpuDecoder, cpu::SampleImage, cpu::ViewsFrom, fields::check_size, fields::fill_fields,
+    make::OpenPlace, make::PlaceFiller, make::PlaceJob, members::ImageGeometry, members::RecordView,
+    members::field_bytes, members::member_range, notify, originals::OriginalFiles, run::EpochRun,
+    stopwatch::Stopwatch,
 };
 use base::error::{DecodeError, Error, Result};
 use base::parts::WantedBytes;
@@ -39,6 +40,7 @@ pub(crate) struct Preparer {
     stage: Arc<GpuStage>,
     cpu: CpuDecoder,
     originals: OriginalFiles,
+    arrays: ArrayScratch,
     /// The sizes of the current sample's images, and their views if these are drawn from the header.
     geometries: Vec<Option<ImageGeometry>>,
 }
@@ -86,8 +88,14 @@ impl PlaceFiller<GpuPlace> for Preparer {
 impl Preparer {
     pub(crate) fn new(context: &Arc<SampleContext>, stage: &Arc<GpuStage>) -> Self {
         stage.attach_thread();
-        let (cpu, originals) = (CpuDecoder::new(context), OriginalFiles::default());
-        Self { context: context.clone(), stage: stage.clone(), cpu, originals, geometries: Vec::new() }
+        Self {
+            context: context.clone(),
+            stage: stage.clone(),
+            cpu: CpuDecoder::new(context),
+            originals: OriginalFiles::default(),
+            arrays: ArrayScratch::default(),
+            geometries: Vec::new(),
+        }
     }
 
     /// Fills all fields of a sample except images, from the sample's `record`. Chooses the decoder of each image, and
@@ -173,7 +181,8 @@ impl Preparer {
                 }
             }))
         })?;
-        fill_fields(run, sample, record, &self.geometries, &mut self.originals, ticket)?;
+        let Self { geometries, originals, arrays, .. } = self;
+        fill_fields(run, of.draw, RecordView::Whole(record), geometries, originals, arrays, ticket)?;
         Ok(found)
     }
 

@@ -12,10 +12,11 @@ use super::staging::LaneStaging;
 use crate::batch::Ticket;
 use crate::config::{CpuDecode, DevicePools, OnError};
 use crate::pipeline::{
-    boxes::boxes_of_image, consistent_read::read_consistently, context::SampleContext, cpu::CpuDecoder,
-    cpu::SampleImage, cpu::ViewsFrom, fields::check_size, fields::fill_fields, members::ImageGeometry,
-    members::field_bytes, mixing::FilledPlace, notify, originals::OriginalFiles, run::EpochRun,
-    stopwatch::Stopwatch, substitute::note_failure, substitute::substitute,
+    arrays::ArrayScratch, boxes::boxes_of_image, consistent_read::read_consistently, context::SampleContext,
+    cpu::CpuDecoder, cpu::SampleImage, cpu::ViewsFrom, fields::check_size, fields::fill_fields,
+    members::ImageGeometry, members::RecordView, members::field_bytes, mixing::FilledPlace, notify,
+    originals::OriginalFiles, run::EpochRun, stopwatch::Stopwatch, substitute::note_failure,
+    substitute::substitute,
 };
 use base::error::{DecodeError, Error, Result};
 use base::trace::TraceLane;
@@ -33,14 +34,15 @@ pub(crate) struct LaneReceiver<'a> {
     stage: &'a GpuStage,
     cpu: CpuDecoder,
     originals: OriginalFiles,
+    arrays: ArrayScratch,
     pub staging: LaneStaging,
 }
 
 impl<'a> LaneReceiver<'a> {
     pub(crate) fn new(context: &'a SampleContext, stage: &'a GpuStage) -> Result<Self> {
         let staging = LaneStaging::new(context, stage)?;
-        let originals = OriginalFiles::default();
-        Ok(Self { context, stage, cpu: CpuDecoder::new(context), originals, staging })
+        let (originals, arrays) = (OriginalFiles::default(), ArrayScratch::default());
+        Ok(Self { context, stage, cpu: CpuDecoder::new(context), originals, arrays, staging })
     }
 
     pub(crate) fn receive(&self, item: PreparedSample) -> LaneSample {
@@ -345,7 +347,9 @@ impl<'a> LaneReceiver<'a> {
                 geometries.push(Some(ImageGeometry { size, drawn: Some(drawn.clone()) }));
                 Ok(self.decoded(drawn))
             })?;
-            fill_fields(run, sample, record, &geometries, &mut self.originals, ticket)?;
+            let (draw, record) = (Draw::first(sample), RecordView::Whole(record));
+            let Self { originals, arrays, .. } = self;
+            fill_fields(run, draw, record, &geometries, originals, arrays, ticket)?;
             Ok(made)
         };
         substitute(run, position, |sample, record| {

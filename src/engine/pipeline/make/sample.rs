@@ -5,15 +5,17 @@ use super::{OpenPlace, PlaceFiller, PlaceJob};
 use crate::batch::{Array, Encoded, Ticket, Value};
 use crate::config::{FieldContent, ImageField, OnError, ViewKind};
 use crate::pipeline::{
-    boxes::boxes_of_image, consistent_read::read_consistently, context::SampleContext, cpu::CpuDecoder,
-    cpu::SampleImage, cpu::ViewsFrom, fields::check_size, fields::fill_fields, members::ImageGeometry,
-    members::field_bytes, mixing::FilledPlace, mixing::MixGroups, notify, originals::OriginalFiles,
-    run::EpochRun, stopwatch::Stopwatch, substitute::note_failure, substitute::substitute,
+    arrays::ArrayScratch, boxes::boxes_of_image, consistent_read::read_consistently, context::SampleContext,
+    cpu::CpuDecoder, cpu::SampleImage, cpu::ViewsFrom, fields::check_size, fields::fill_fields,
+    members::ImageGeometry, members::field_bytes, mixing::FilledPlace, mixing::MixGroups, notify,
+    originals::OriginalFiles, run::EpochRun, stopwatch::Stopwatch, substitute::note_failure,
+    substitute::substitute,
 };
 use base::error::{Error, Result};
 use base::simd::Level;
 use base::trace::Stage;
 use data::dataset::Contents;
+use data::dataset::arrays::RECORDS;
 use data::schedule::{BatchEntry, Draw};
 use pixels::augment::Renderer;
 use pixels::decode::{Format, RestoredFile};
@@ -36,6 +38,7 @@ pub(crate) struct SampleMaker {
     decoder: CpuDecoder,
     renderers: Vec<Renderer>,
     originals: OriginalFiles,
+    arrays: ArrayScratch,
     geometries: Vec<Option<ImageGeometry>>,
 }
 
@@ -74,6 +77,7 @@ impl SampleMaker {
             decoder: CpuDecoder::new(context),
             renderers: recipes.iter().map(renderer).collect(),
             originals: OriginalFiles::default(),
+            arrays: ArrayScratch::default(),
             geometries: Vec::new(),
         }
     }
@@ -141,7 +145,8 @@ impl SampleMaker {
             let made = self.make_image(image, draw, record, to);
             self.geometries.push(made.map_err(|error| context.of_image(image, error))?);
         }
-        fill_fields(to.run, draw.sample, record, &self.geometries, &mut self.originals, to.ticket)
+        let Self { geometries, originals, arrays, .. } = self;
+        fill_fields(to.run, draw, record.into(), geometries, originals, arrays, to.ticket)
     }
 
     fn make_image(
@@ -157,7 +162,9 @@ impl SampleMaker {
         let FieldContent::Images { at, .. } = field.content else {
             return Err(Error::Internal(format!("{:?} is not an image", field.name)));
         };
-        let (read, parts) = record.in_parts();
+        // A record of arrays has no images, and may be in several places.
+        let is_record = context.index.has_arrays() && context.index.extent(draw.sample).offset >= RECORDS;
+        let (read, parts) = if is_record { (&[][..], None) } else { record.in_parts() };
         let Some(bytes) = field_bytes(run, field, draw.sample, read)? else {
             at.clear(ticket, Ticket::image);
             return Ok(None);

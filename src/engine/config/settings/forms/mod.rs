@@ -14,7 +14,7 @@ pub(super) use peers::PeersChoice;
 pub(super) use structures::{FieldList, LabelSource, MixList, TransformList};
 pub(super) use tiers::TierList;
 pub(super) use words::{
-    AnyPath, AnyText, BoolOrBlocks, BoolOrName, ByteCount, DeviceName, OneOf, OwnDirectory, Truth,
+    AnyPath, AnyText, BoolOrBlocks, BoolOrName, ByteCount, DeviceName, OneOf, OwnDirectory, RowOrFile, Truth,
 };
 
 use super::UserValue;

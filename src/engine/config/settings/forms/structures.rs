@@ -1,7 +1,7 @@
 //! Kinds of values for settings that are structures: fields, transforms, mixing and labels.
 
 use super::{Description, ValueKind, is};
-use crate::config::{FieldOptions, Fields, Labels, UserValue, label_numbers};
+use crate::config::{ArrayOptions, FieldOptions, Fields, Labels, UserValue, label_numbers};
 use base::error::Error;
 use base::json;
 use base::names::NamedValue;
@@ -15,6 +15,8 @@ pub(crate) fn document(given: &UserValue) -> Option<Value> {
         UserValue::Nothing => Value::Null,
         UserValue::Truth(truth) => Value::from(*truth),
         UserValue::Whole(number) => Value::from(i64::try_from(*number).ok()?),
+        // JSON has no NaN and no infinity.
+        UserValue::Number(number) if !number.is_finite() => Value::from(number.to_string()),
         UserValue::Number(number) => Value::from(*number),
         UserValue::Text(text) => Value::from(text.as_str()),
         UserValue::List(_) | UserValue::Wholes(_) | UserValue::Numbers(_) => {
@@ -31,13 +33,14 @@ pub(crate) fn document(given: &UserValue) -> Option<Value> {
     })
 }
 
-/// The fields of a batch: names, or objects with options, such as `{"kind": "mask", "name": ...}` or `{"Mask": {...}}`.
+/// The fields of a batch: sources, or objects with options, such as `{"kind": "mask", "source": ...}` or `{"Mask":
+/// {...}}`.
 pub(in crate::config::settings) struct FieldList;
 
 impl FieldList {
     fn field(given: &UserValue) -> Result<FieldOptions, String> {
         match given {
-            UserValue::Text(name) if !name.is_empty() => Ok(FieldOptions::named(name)),
+            UserValue::Text(source) if !source.is_empty() => Ok(FieldOptions::named(source)),
             UserValue::Map(map) => {
                 let document = document(given).ok_or_else(|| format!("has {given}"))?;
                 let document = match (&map[..], document) {
@@ -49,6 +52,7 @@ impl FieldList {
                     }
                     (_, document) => document,
                 };
+                let document = with_array_options(with_source_and_name(document));
                 serde_json::from_value(document).map_err(|error| format!("has {given}: {error}"))
             }
             _ => Err(format!("has {given}")),
@@ -56,7 +60,33 @@ impl FieldList {
     }
 }
 
-/// Converts a field that is written as its class with parameters, `{"Mask": {"name": "seg.png"}}`, to a dict with its
+/// Gives a field that has only a source this name, and a field that has only a name this source.
+fn with_source_and_name(mut document: Value) -> Value {
+    if let Value::Object(options) = &mut document {
+        for (missing, given) in [("source", "name"), ("name", "source")] {
+            if options.get(missing).is_none_or(Value::is_null)
+                && let Some(given) = options.get(given).cloned()
+            {
+                options.insert(missing.to_owned(), given);
+            }
+        }
+    }
+    document
+}
+
+/// Moves the options of an array to an object of their own, because options of other kinds can have the same names.
+fn with_array_options(mut document: Value) -> Value {
+    if let Value::Object(options) = &mut document
+        && options.get("kind").is_some_and(|kind| *kind == FieldKind::Array.name())
+    {
+        let given = ArrayOptions::NAMES.iter().filter_map(|name| options.remove_entry(*name));
+        let given = given.filter(|(_, value)| !value.is_null()).collect();
+        options.insert("array".to_owned(), Value::Object(given));
+    }
+    document
+}
+
+/// Converts a field that is written as its class with parameters, `{"Mask": {"source": "seg.png"}}`, to a dict with its
 /// kind.
 fn of_class(class: &str, parameters: Value) -> Result<Value, String> {
     let mut kinds = FieldKind::NAMES.iter();
@@ -65,10 +95,10 @@ fn of_class(class: &str, parameters: Value) -> Result<Value, String> {
         return Err(format!("{class:?} is not one of {}", classes.join(", ")));
     };
     let Value::Object(mut document) = parameters else {
-        return Err(format!("{class} needs parameters, {{\"name\": ...}}"));
+        return Err(format!("{class} needs parameters, {{\"source\": ...}}"));
     };
     let more = FieldOptions::parameters(*kind).iter().copied();
-    let known: Vec<&str> = ["name", "optional"].into_iter().chain(more).collect();
+    let known: Vec<&str> = ["source", "name", "optional"].into_iter().chain(more).collect();
     if let Some(other) = document.keys().find(|key| !known.contains(&key.as_str())) {
         return Err(format!("{class} has no parameter {other:?}, only {}", known.join(", ")));
     }
@@ -110,7 +140,7 @@ impl ValueKind<Vec<FieldOptions>> for FieldList {
     }
 
     fn show(&self, fields: &Vec<FieldOptions>) -> UserValue {
-        UserValue::List(fields.iter().map(|field| UserValue::Text(field.name.clone())).collect())
+        UserValue::List(fields.iter().map(|field| UserValue::Text(field.source.clone())).collect())
     }
 
     fn check(&self, fields: &Vec<FieldOptions>) -> Result<(), String> {

@@ -5,7 +5,7 @@ use crate::config::device::is_device;
 use crate::config::parse_bytes;
 use crate::config::settings::UserValue;
 use base::names::NamedValue;
-use data::dataset::is_url;
+use data::dataset::{SampleAxis, is_url};
 use data::schedule::Shuffling;
 use std::marker::PhantomData;
 use std::path::PathBuf;
@@ -68,6 +68,30 @@ impl ValueKind<Shuffling> for BoolOrBlocks {
 
     fn parse_word(&self, word: &str) -> UserValue {
         Truth.parse_word(word)
+    }
+}
+
+/// 0 for rows, or `file`.
+pub(in crate::config::settings) struct RowOrFile;
+
+impl ValueKind<SampleAxis> for RowOrFile {
+    fn read(&self, given: &UserValue) -> Result<SampleAxis, String> {
+        match given {
+            UserValue::Whole(0) => Ok(SampleAxis::Axis0),
+            UserValue::Text(name) => SampleAxis::find(name).or_else(|_| is(given)),
+            other => is(other),
+        }
+    }
+
+    fn show(&self, value: &SampleAxis) -> UserValue {
+        match value {
+            SampleAxis::Axis0 => UserValue::Whole(0),
+            SampleAxis::File => UserValue::Text(value.name().to_owned()),
+        }
+    }
+
+    fn describe(&self) -> Description {
+        Description::new("0 or file", "Literal[0, \"file\"]", "0|file")
     }
 }
 

@@ -1,0 +1,408 @@
+"""The loader of fields: a part of `_core.pyi`, for type checkers; at run time `foreload._core` has it."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from typing_extensions import Self, disjoint_base
+
+from foreload._batches import Batches
+from foreload._objects import *
+from foreload._types import Array, ConcealedSample, LoaderState, Numbers, SampleFailure, WithClasses
+from foreload.fields import Field
+from foreload.transforms import Mixing, Transforms
+
+# What `make stub` writes of Loader begins here.
+@disjoint_base
+class Loader:
+    """Shuffled batches of any fields: arrays, numbers, texts, images, from shards or tables.
+
+    `fields=` chooses the fields. `ImageLoader` is this loader with defaults for images: a crop, a size, a
+    normalisation. `FileLoader` gives whole files without a copy. Both derive from this class.
+
+    Every iteration runs the epoch after the previous one, whether that was completed or not; the first is epoch 0.
+    `set_epoch` or a loaded state chooses another epoch for one iteration. An iteration from which no batch was
+    requested does not count. The order depends on (dataset, selection, seed, epoch) alone. A loader runs one epoch at a
+    time: a new iteration ends the previous one. A child of `os.fork` can read the batches that its parent holds, but
+    needs its own loader for others.
+
+    Args:
+        path: The dataset, by its path or URL: `.tar` shards; Parquet, Arrow, MDS or TFRecord files; arrays in HDF5,
+            NetCDF, zarr, npy or npz; a CSV or another table of files; a directory of images; or a packed dataset. A
+            list of several datasets is one dataset: their samples follow one another.
+        batch_size: Samples per step and rank.
+        seed: Seed of the sample order and of the augmentation.
+        train: Whether the loader is for training or for evaluation. It sets the defaults of `shuffle` and `last_batch`.
+            None: False if `split` names an evaluation split (`validation`, `val`, `dev`, `test`, `eval`, also as a word
+            of a longer name), else True. The loader's `repr` shows the value in use.
+        shuffle: Whether the order is shuffled. True: at random over the whole epoch. `"blocks"`: at random, but samples
+            that are stored next to each other stay close in the order and are read together. Each compressed block is
+            then decompressed once, and each 4 MiB of a shard on a server is one request. None: True for training, else
+            False (see `train`).
+        shuffle_ranks: The number of ranks among which `shuffle="blocks"` divides the blocks. Each rank reads its own
+            blocks. A training that resumes within an epoch with another number of ranks sets the number that it began
+            with. None: the current number of ranks.
+        last_batch: What happens to the samples that do not fill the last global batch. `drop` leaves them out. `pad`
+            fills the batch with samples from the epoch's beginning, for which `mask` is False. `partial` makes a
+            smaller batch, but never an empty one: if fewer samples than ranks are left, each rank without a sample gets
+            one from the epoch's beginning, and a warning reports it. None: `drop` for training, else `partial`.
+        keep: The number of batches that you keep at a time, including the latest. The memory pools are sized for it.
+        split: The split to read from a dataset that has several. Splits are found by the names of Parquet and Arrow
+            files, by a README.md as on the Hugging Face hub, or by directories. Such directories are those of
+            `save_to_disk` and of MosaicML Streaming, and those that contain a dataset and have the name of a split
+            (`train`, `val`, `test` and so on). A split that is a directory must be named, even if it is the only one.
+            None: a dataset without splits, or the only split of Parquet or Arrow files.
+        indices: The numbers of the samples to draw from, without duplicates. The order of the list does not affect a
+            shuffled epoch; a sequential epoch takes the samples in this order. None: all samples.
+        classes: The names or numbers of the classes to draw from. Labels do not change, see `class_names`. None: all
+            classes.
+        class_names: The names of all classes in the order of their numbers, if they must differ from the dataset's own.
+            It may be a list, a text file with a name on each line, or an object with the list as `classes`, such as the
+            loader of the training data. A validation set that lacks a class then has the class numbers of training. A
+            class of the dataset that the list lacks is an error, unless `classes` leaves it out. The order of the
+            samples does not depend on it. None: the dataset's own classes and numbers.
+        files: A text file that lists what to draw from, one path a line, relative to the dataset. A path is that of a
+            file (with or without extension), or of a shard for all its samples. If several of `indices`, `classes` and
+            `files` are given, a sample must match all of them. None: all samples.
+        weights: How often samples are drawn, relative to each other. `"balanced"` draws every class equally often. A
+            dict has the weights of classes; other classes have weight 1. A list has one number for each sample of the
+            dataset. A weight is 0, or from 1e-50 to 1e50. In every epoch, the numbers of draws of two samples of equal
+            weight differ by at most one, and each weight gets its share of the draws to within two. A sample that is
+            drawn again in an epoch is augmented differently. None: all samples equally often.
+        ratios: The share of each dataset in an epoch, if there are several, in any unit. None: in proportion to their
+            numbers of samples.
+        epoch_size: The number of samples that an epoch draws, for all ranks together. None: the number of samples to
+            draw from.
+        repeats: How many times each sample comes in a global batch, each time with its own augmentation: 3 in DeiT's
+            repeated augmentation. An epoch keeps its number of draws, so it shows only one in `repeats` of the samples.
+            The repeats of a sample are spread over the ranks, as by torchvision's `RASampler`.
+        fields: The fields of each sample in the batches: a list of their sources, or of objects of `foreload.fields`,
+            which can set more. A source is `image`, `label`, a column of a table, the path of an array
+            (`/climate/data`), or the key of a member in a shard, which is the part of its name after the first dot:
+            `["jpg", "seg.png", "txt"]`. `batch["txt"]` returns this field; `fields.Text("txt", name="caption")` makes
+            it `batch["caption"]`. The command line takes sources separated by commas, or a JSON list in which objects
+            can set more: `["jpg", {"Mask": {"source": "seg.png", "dtype": "int64"}}]`. None: image and label.
+        sample_axis: What a sample of a dataset of arrays is: with 0 a row, the elements with one index in the first
+            dimension of all arrays; with `file` all arrays of a file.
+        label: The column of a table that is the label: `label="fine_label"`. In tar shards, it is the end of a member's
+            name, or a key of `.json` members. Whole numbers are class numbers, and texts are names of classes. Each
+            choice has its own index and fingerprint. None: `label` and other usual names.
+        labels: Columns of your own: a table file, or a list of values. The table's column `file_name` (a path below the
+            dataset, with or without extension) or `sample_id` identifies the sample of each row; other columns are
+            fields with their names. A list has a number or truth value, or equally many of them, for each sample in the
+            index's order; it is the field `label`. Whole numbers are int64, others float32, truth values uint8, `[n]`
+            or `[n, length]`; anything else is text. A number that does not fit its type is an error, and so is a sample
+            without a row. `foreload.fields.Integer`, `Float` and `Text` choose a column's type. `classes` and `weights`
+            use the dataset's own classes. None: the dataset's labels.
+        transforms: The transforms of images: a list of `foreload.transforms`, or `Views` of one. If samples have
+            several images, the list is for the first, and the others follow its geometry; a dict has the transforms of
+            each image field instead. None: images come as they are, uint8 in their own sizes.
+        mix: Mixes finished images: `[transforms.MixUp(...)]`, `[transforms.CutMix(...)]`, or
+            `[transforms.RandomChoice([...])]` of these, drawn for each batch. In each group of four neighbouring images
+            of a batch, every image is mixed with the one before it, and the first with the last, so `batch_size` must
+            be a multiple of 4. If these transforms have `num_classes`, labels are mixed, too: float32, `[n,
+            num_classes]`. Vectors from `labels` are mixed as they are. Otherwise `mixed` of a batch has the class
+            numbers, those of the partners, and the shares. Padding and failed samples are not mixed. A command line has
+            JSON: `[{"MixUp": {"alpha": 0.2, "num_classes": 1000}}]`. None: no mixing.
+        orientation: Whether the first image that is stored rotated or mirrored, according to its EXIF or XMP data, is
+            reported (`warn`) or not (`ignore`). Both decode such images as they are stored, as torchvision does by
+            default. `ImageDataset.from_huggingface` sets `warn`, because `datasets` rotates such images.
+        device: The device of the batches: `cpu`, `cuda`, `cuda:N` or `auto`. `cuda` is the GPU of this process's local
+            rank, which its launcher sets, else the first GPU. `auto` is a GPU if one can be used (see `foreload
+            doctor`), else the CPU. On a GPU, batches differ from those on the CPU only by the decoders' rounding.
+        decoder: The decoders on a GPU. With `auto`, Foreload's own kernels decode packed images and the indexed copies
+            of caches to the same values as the CPU, and nvJPEG decodes JPEGs. With `own`, nvJPEG is neither needed nor
+            used. The CPU then decodes images that are neither packed nor indexed, so all batches have the bytes that
+            they have with `device="cpu"`. With `nvjpeg`, the CPU decodes packed images, and nvJPEG decodes the JPEG in
+            an indexed one.
+        cpu_decode: Which images the CPU decodes if batches are on a GPU. With `fallback`, it decodes images that the
+            GPU's decoders do not support (PNG, CMYK; see `decoder`). It also decodes images that nvJPEG would decode
+            half on the host: progressive ones, and batches of fewer than 51 on a GPU without a decoding engine. With
+            `auto`, it also decodes as many more JPEGs as gives the highest total speed. With `never`, an image that the
+            GPU's decoders do not support is an error of its sample; the CPU still decodes its substitute
+            (`on_error="skip"`).
+        damaged: What happens to JPEGs with damage inside their coded data (wrong bits, lost or stray bytes or restart
+            markers). With `conceal`, each pixel value is the one that PIL and torchvision give, and
+            `stats()["concealed"]`, `concealed` and a warning report it. Files that PIL refuses are failures here, too:
+            mainly files that were cut short, and those with damaged headers. With `refuse`, all damage that is found is
+            a failure (see `on_error`); damage below the crop is not looked for. On a GPU, the CPU decodes images that
+            nvJPEG refuses in its strict mode. nvJPEG does not report the damage that it ignores.
+        on_error: What happens if a sample cannot be read or decoded. `raise` raises the first failure of a batch. With
+            `skip`, another sample takes its place, chosen by (dataset, seed, epoch, position) alone, so batches stay
+            full and equally large on every rank. With `zero`, its image is zeros, or its file has no bytes, and its
+            mask is False. Its other fields that are read from the sample are zero in tensors, None in lists, and
+            without rows in ragged arrays. Values that are known without reading it stay: its class number in the index,
+            and `labels=`.
+        max_errors: The largest number of failures in an epoch of this rank with `skip` and `zero`. It includes the
+            failures before the epoch was resumed (of the rank whose state was loaded). None: no limit.
+        max_pixels: The largest number of pixels of an image. Larger ones are refused, because they may be decompression
+            bombs. By default 2**27.
+        resources: `threads`, `memory` and others of these settings in one object: a `foreload.Resources` or a dict. A
+            setting in it must not also be given as a keyword. None: use the keywords.
+        threads: The number of decoding threads. None: the processors that this process may use, or its share of them if
+            the other ranks of the node (see `local_world_size`) may use the same ones; one with `decoded=False`.
+        cpu: The share of this node's processors that loading may use, above 0 and at most 1. The number of decoding
+            threads is this share of the processors, rounded up, but at most `threads`. The threads rest when they and
+            the reading thread have used more than the share. If several loaders of the node have a share, they divide
+            it equally while they run; `stats()["cores"]` is the number of processors that this loader may use now. A
+            quota of a container or control group counts as that many processors. None: limited only by `threads`.
+        memory: The limit of all memory pools: bytes, or a text such as `"300MB"`. None: what the settings need, and
+            more while batches are kept, up to a quarter of the machine's memory for all ranks of the node. Images and
+            masks of their own sizes, texts and arrays are extra. With a limit, two batches of such images are made
+            ahead, with a warning; a transform to a fixed size includes them. Row positions of JPEGs (half a KB for a
+            photograph) are extra: up to 1/16 of the limit, else 1/32 of the rank's part of memory. On a GPU,
+            page-locked tables are extra, and if slots run short, 4 MB or more for each of three lanes.
+        io: How files are read: `auto` (io_uring if it works, else threads), `io_uring` or `pread`.
+        direct: Whether reads bypass the page cache: `auto` (by file system and size), `on` or `off`.
+        queue_depth: The number of reads in flight. None: 32. For a dataset on a server, the default is 256, or as many
+            as fit into 96 MiB of slots (or `memory`), but at least 64; with `peers` it is 64. Each read from a server
+            has its own connection. With `pread`, each read has its own thread, up to 256, with about 30 KB of memory
+            each; network file systems are faster with more of them.
+        device_memory: The limit of the memory on the GPU, without that of nvJPEG: bytes, or a text such as `"8GB"`.
+            None: a quarter of the GPU's memory.
+        shared: Whether batches are shared with other processes of this user on this node, such as the trials of a
+            search or the members of an ensemble. Loaders that ask for the same batches (dataset, order, rank,
+            transforms) attach to one process, which makes each batch once and leases it to them without a copy. True,
+            or a name: only loaders with the same name share. The first loader starts the process, which ends after the
+            last one; or it is `foreload serve`. The loader that starts it sets its resources (`threads`, `memory` ...).
+        shared_window: With `shared`: the number of past batches that are kept for loaders that are slower than the
+            fastest.
+        shared_policy: With `shared`: what happens to a loader that falls behind the window. With `leave`, the others
+            continue, and it continues alone, or with others at the same position. With `wait`, the others wait for it.
+        shared_consumers: With `shared`: the number of loaders that begin together and ask for the same batches. The
+            first batch comes when all of them have attached, or after a minute.
+        local_world_size: The number of ranks on this node, which have consecutive numbers and share the cache,
+            processors and memory. None: the launcher's number (see `rank`). Without a launcher, all ranks are taken to
+            be on this node and to share a cache directory, but processors and memory are not divided between them.
+        cache: Where copies of samples are kept: a `foreload.Directory` on local NVMe or a dict of its arguments, a
+            `foreload.Ram`, or a list of both, from the fastest to the slowest. Samples are then read from the dataset's
+            storage once and not in every epoch. None: no copies.
+        verify: How a cached copy of an earlier run or another process is compared with the dataset before this run uses
+            it. `stamp`: the file must have the size, times and inode that it had when it was copied. `checksum`: the
+            dataset is read once a run and compared. Samples that have changed are copied again. A change after the
+            check is noticed by the next run. Only a write within the same tick of the file system's clock leaves the
+            stamp unchanged.
+        immutable: Whether the dataset never changes, so that cached copies are used without checking its files.
+        peers: Whether nodes of a job read samples from each other's `cache`. Data that fits into all caches together is
+            kept once and read from storage once. `off`: no. `auto`: ranks meet by torch.distributed, the store at
+            MASTER_ADDR and MASTER_PORT (with RANK), Ray, MPI or JAX. Each node listens, for this job alone, at the
+            address by which it reaches the launcher. A dict can set `listen`, this node's address and port, and `tls`,
+            which encrypts traffic. If ranks cannot meet otherwise, it sets `directory`, shared by all nodes, or
+            `allgather`, a function that returns a list of all ranks' bytes, given this rank's. Ranks must set it alike
+            and begin their first epochs together. On one node it does nothing.
+        index_dir: The directory of index files. None: `$FORELOAD_INDEX_DIR`, else the user's cache directory; if that
+            is not writable, a private directory among the temporary files, with a warning.
+        rebuild_index: Whether the dataset is indexed again.
+        changed: What happens if the dataset differs from its index, which is checked at every start. `rebuild` indexes
+            it again, with a warning. `warn` continues with the old index and order, and refuses samples that cannot be
+            right when they are read. `refuse` raises DatasetChangedError. Files that only look changed (after `touch`)
+            do not count.
+        bad_shards: What happens to shards that cannot be read when the dataset is indexed, because they are damaged,
+            cut short or missing. `error` raises an error that names them all, unless `files` names only other shards.
+            `skip` leaves them out, with a warning that names them: the remaining shards are then another dataset with
+            its own order. A shard that is repaired is noticed at the next start (see `changed`). A failed read, for
+            example because a server does not answer, is always an error.
+        progress: Whether a progress bar is shown while indexing, if stderr is a terminal.
+        rank: The rank of this process. None: from the first that is available of an initialised `torch.distributed`,
+            Ray Train in its workers, an initialised `jax.distributed`, an initialised mpi4py, and the variables of a
+            launcher (torchrun, MPI's mpirun or Slurm's srun), else 0. It is determined again at each iteration.
+        world_size: The number of ranks. None: determined like `rank`.
+        assignment: Which rank gets which sample of a global batch. `order`: each rank gets its slice. `locality`: ranks
+            of the node that caches a sample get it, until their batches are full, so little data goes between nodes;
+            needs `peers`. `even_locality`: the same, and ranks get about equal numbers of bytes to decode, if no more
+            samples go between nodes for it. Every global batch has the same samples, augmented and mixed in the same
+            way, and states are the same. Only a rank's own batch differs: its samples, their order, and results of it
+            alone, such as unsynchronised batch normalisation. The repeats of a sample (`repeats`) go to one node. An
+            incomplete last global batch is divided into slices.
+
+    Raises:
+        ConfigError: A setting has an invalid value, or no setting has this name.
+        DatasetError: There is no dataset at `path`, or its index cannot be read. Images are both in class directories
+            and in shards next to them. A sample of a shard has two members of one kind, or a label that is not a class
+            number.
+        UnavailableError: The device does not exist or cannot be used.
+    """
+
+    def __new__(
+        cls,
+        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        batch_size: int = 64,
+        seed: int = 0,
+        train: bool | None = None,
+        shuffle: bool | Literal["blocks"] | None = None,
+        shuffle_ranks: int | None = None,
+        last_batch: Literal["drop", "pad", "partial"] | None = None,
+        keep: int = 1,
+        split: str | None = None,
+        indices: Sequence[int] | Array | None = None,
+        classes: Sequence[str | int] | None = None,
+        class_names: Sequence[str] | str | os.PathLike[str] | WithClasses | None = None,
+        files: str | os.PathLike[str] | None = None,
+        weights: Literal["balanced"] | Mapping[str, float] | Mapping[int, float] | Numbers | None = None,
+        ratios: Numbers | None = None,
+        epoch_size: int | None = None,
+        repeats: int = 1,
+        fields: Sequence[str | Field] | None = None,
+        sample_axis: Literal[0, "file"] = 0,
+        label: str | None = None,
+        labels: str | os.PathLike[str] | Sequence[float] | Sequence[Sequence[float]] | Array | None = None,
+        transforms: Transforms | Mapping[str, Transforms] | None = None,
+        mix: Mixing | Sequence[Mixing] | None = None,
+        orientation: Literal["ignore", "warn"] = "ignore",
+        device: str = "auto",
+        decoder: Literal["auto", "own", "nvjpeg"] = "auto",
+        cpu_decode: Literal["fallback", "auto", "never"] = "fallback",
+        damaged: Literal["refuse", "conceal"] = "conceal",
+        on_error: Literal["raise", "skip", "zero"] = "raise",
+        max_errors: int | None = 100,
+        max_pixels: int | None = 134217728,
+        resources: Resources | Mapping[str, Any] | None = None,
+        threads: int | None = None,
+        cpu: float | None = None,
+        memory: int | str | None = None,
+        io: Literal["auto", "io_uring", "pread"] = "auto",
+        direct: Literal["auto", "on", "off"] = "auto",
+        queue_depth: int | None = None,
+        device_memory: int | str | None = None,
+        shared: bool | str = False,
+        shared_window: int = 4,
+        shared_policy: Literal["leave", "wait"] = "leave",
+        shared_consumers: int = 1,
+        local_world_size: int | None = None,
+        cache: Ram | Directory | dict[str, Any] | Sequence[Ram | Directory | dict[str, Any]] | None = None,
+        verify: Literal["stamp", "checksum"] = "stamp",
+        immutable: bool = False,
+        peers: Literal["off", "auto"] | dict[str, Any] = "off",
+        index_dir: str | os.PathLike[str] | None = None,
+        rebuild_index: bool = False,
+        changed: Literal["rebuild", "warn", "refuse"] = "rebuild",
+        bad_shards: Literal["error", "skip"] = "error",
+        progress: bool = True,
+        rank: int | None = None,
+        world_size: int | None = None,
+        assignment: Literal["order", "locality", "even_locality"] = "order",
+    ) -> Self: ...
+    # What it writes ends here.
+    def __iter__(self) -> Batches:
+        """Begin an epoch: the chosen one, the rest of the one whose state was loaded, or else the next.
+
+        Raises (also while iterating):
+            SampleError: A sample failed and `on_error` is `raise`.
+            TooManyErrorsError: More samples failed than `max_errors`.
+            ConfigError: The consumer keeps all batches that the `memory` setting allows.
+            IoError: There is no memory, or the reader failed.
+            GpuError: The GPU's driver or a library on it failed.
+        """
+    def batches(self, epoch: int | None = None, first_step: int = 0) -> Batches:
+        """Begin an epoch (None: that of the property `epoch`) at `first_step`.
+
+        A `first_step` at or past the end yields no batch. The iteration has its own state; the loader's state and its
+        next epoch do not change. It raises the same errors as iterating.
+        """
+    def __len__(self) -> int:
+        """Return the number of batches of this rank in one epoch."""
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next iteration. An epoch that was run before has the same batches again.
+
+        A loaded state of that epoch still decides where it begins.
+        """
+    def state_dict(self, *, at_step: int | None = None) -> LoaderState:
+        """Return the state of the latest iteration: its `position` in the order of `epoch`, counting all ranks.
+
+        It counts batches that were yielded, not those that were read ahead. When all samples of an epoch were yielded,
+        the state still belongs to that epoch.
+
+        Args:
+            at_step: The number of steps of the epoch that the state includes, for frameworks that take batches from the
+                loader before they are used. None: all batches that were yielded.
+
+        Raises:
+            ConfigError: `at_step` is not a step that this iteration yielded.
+        """
+    def load_state_dict(self, state: LoaderState) -> None:
+        """Resume where `state` was saved.
+
+        The next iteration is the rest of the state's epoch, or the next epoch if nothing is left. So the remaining
+        epochs of a training are `range(loader.epoch, epochs)`, also with `set_epoch` in the loop. Choosing a finished
+        epoch, before or after loading its state, gives an iteration without batches, and a warning.
+
+        Resuming reads nothing of what was yielded before, and takes the same time at any position. The number of ranks
+        may change if all ranks together still take the same number of samples in a step. In the middle of an epoch,
+        iterating raises an error for numbers that do not fit. Settings of the images may change; the random numbers
+        stay the same.
+
+        Raises:
+            ConfigError: The state is of another dataset, seed, order or version; the message names what differs.
+        """
+    @property
+    def epoch(self) -> int:
+        """The current epoch, or between iterations the one that the next iteration runs.
+
+        An epoch is current from the beginning of its iteration until that has no more batches, fails or is dropped.
+        """
+    @property
+    def samples(self) -> int:
+        """The number of samples in the dataset, whether they are drawn or not."""
+    @property
+    def epoch_size(self) -> int:
+        """The number of samples that an epoch draws, for all ranks together."""
+    @property
+    def batch_size(self) -> int:
+        """The number of samples per step and rank."""
+    @property
+    def last_batch(self) -> Literal["drop", "pad", "partial"]:
+        """What happens to the samples that do not fill the last global batch; by default, the chosen value."""
+    @property
+    def device(self) -> str:
+        """The device of the batches: `cpu` or `cuda:N`."""
+    @property
+    def device_reason(self) -> str:
+        """The reason for the device: the GPU's name, or why no GPU can be used."""
+    @property
+    def fields(self) -> dict[str, str]:
+        """The kinds of the batches' fields, by name: `image`, `mask`, `text`, `json`, `array`, `integer`, ..."""
+    @property
+    def _optional(self) -> list[str]: ...
+    @property
+    def _mixes_hard_labels(self) -> bool: ...
+    def _dense(self) -> list[tuple[str, str, int]]: ...
+    @property
+    def labeled(self) -> bool:
+        """Whether samples have labels: class directories, or a class number with each image in a shard.
+
+        Without labels, batches have no `labels`, and settings that need classes are refused.
+        """
+    def _check_labeled(self) -> None: ...
+    @property
+    def _decided(self) -> dict[str, str | bool]: ...
+    def _place_in_world(self) -> tuple[int, int]: ...
+    @property
+    def classes(self) -> list[str]:
+        """Class names by number; empty if the dataset has only numbers, or no labels."""
+    @property
+    def targets(self) -> np.ndarray:
+        """Class numbers of all samples, drawn or not, by their number in the index: int64 [samples].
+
+        Raises:
+            AttributeError: The dataset has no labels.
+            ImportError: NumPy is not installed.
+        """
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the dataset's layout, names, extents and labels, in hex."""
+    @property
+    def io(self) -> str:
+        """A description of how bytes are read; empty before the first iteration."""
+    @property
+    def errors(self) -> list[SampleFailure]:
+        """Failures of the latest iteration that were skipped or replaced by zeros (the first 1000)."""
+    @property
+    def concealed(self) -> list[ConcealedSample]:
+        """Damaged images of the latest iteration that were decoded anyway (the first 1000), by sample.
+
+        They include images that were read ahead, and do not count against `max_errors`.
+        """
+    def locate(self, sample_id: int) -> tuple[os.PathLike[str], int, int]:
+        """Return the file of a sample (for shards, the shard), the offset of its bytes, and their number."""
