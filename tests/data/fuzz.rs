@@ -3,6 +3,7 @@
 //!
 //! Each test runs for a moment; `FORELOAD_FUZZ_SECONDS` makes it longer, `FORELOAD_FUZZ_SEED` repeats a run.
 
+use crate::arrays::npy;
 use crate::common::fuzz;
 use crate::common::scene::{Scene, masked, summary, tfrecord};
 use crate::common::tables::{Feature, example};
@@ -271,7 +272,11 @@ fn any_bytes_are_an_index_or_an_error() {
     };
     let records: Vec<Vec<u8>> = (0..30).map(record).collect();
     table.write("x.tfrecord", &tfrecord(&records.iter().map(Vec::as_slice).collect::<Vec<_>>()));
-    let seeds = [folder, tar, table].map(|scene| {
+    let mut arrays = Scene::new();
+    arrays.options.members = Some(Vec::new());
+    arrays.write("x.npy", &npy("<f4", "(30, 2)", false, &[0; 240]));
+    arrays.write("y.npy", &npy("|u1", "(30,)", false, &[1; 30]));
+    let seeds = [folder, tar, table, arrays].map(|scene| {
         let path = summary(&scene.open().expect("a sound dataset")).index_path;
         (fs::read(path).expect("its index"), scene)
     });
@@ -279,7 +284,7 @@ fn any_bytes_are_an_index_or_an_error() {
     let file = directory.path().join("mutated.index");
     let mut loaded = 0;
     fuzz("index", |random| {
-        let (seed, scene) = &seeds[random.below(3) as usize];
+        let (seed, scene) = &seeds[random.below(4) as usize];
         let mut bytes = seed.clone();
         mutate(&mut bytes, random);
         if random.below(4) > 0 {
@@ -294,12 +299,12 @@ fn any_bytes_are_an_index_or_an_error() {
     assert!(loaded > 0, "some mutations are harmless or mended");
 }
 
-/// Recomputes the digests if the header's table still points into the file. The header is at 0, eighteen rows of
+/// Recomputes the digests if the header's table still points into the file. The header is at 0, 22 rows of
 /// (offset, length, digest) begin at byte 112, and the header's digest is at its end.
 fn mend_index(bytes: &mut [u8]) {
     const TABLE: usize = 112;
     const ROW: usize = 48;
-    const END: usize = TABLE + 18 * ROW;
+    const END: usize = TABLE + 22 * ROW;
     if bytes.len() < END + 32 {
         return;
     }

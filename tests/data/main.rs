@@ -1,5 +1,6 @@
 //! The parts that work before samples are read: datasets and their indexes, orders of samples, simulated caches.
 
+mod arrays;
 mod bad_shards;
 mod braces;
 mod cancel;
@@ -32,3 +33,4 @@ mod table_order;
 mod tables;
 mod tar_of_tars;
 mod together;
+mod zarr_layout;

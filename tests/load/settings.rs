@@ -2,19 +2,20 @@
 //! manual equal the output of `make stub`.
 
 use crate::common::Dataset;
-use foreload::Labels;
 use foreload::testing::augment::transforms_stub;
 use foreload::testing::config::{
     FieldOptions, LoaderKind, LoaderOptions, Setting, SettingsClass, SettingsObject, manual, parameters,
     signature, stub, stub_of_objects,
 };
 use foreload::testing::dataset::Contents;
+use foreload::{DType, Labels};
 use std::path::Path;
 use std::process::Command;
 
 /// The file with the stub of a loader, between two marker lines.
 fn stub_file(loader: LoaderKind) -> &'static str {
     match loader {
+        LoaderKind::Fields => "python/foreload/_loader.pyi",
         LoaderKind::Images => "python/foreload/_loaders.pyi",
         LoaderKind::Files => "python/foreload/_file_loader.pyi",
     }
@@ -151,6 +152,28 @@ fn members_of_an_object_are_told_apart() {
         let names: Vec<_> = object.members().map(|setting| setting.member.unwrap().name).collect();
         assert!(names.len() >= object.positional().max(1), "{names:?}");
         assert!(names.iter().all(|name| object.member(name).is_some()));
+    }
+}
+
+#[test]
+fn images_of_a_loader_of_fields_come_as_they_are() {
+    let dataset = Dataset::folder(6);
+    for kind in LoaderKind::ALL {
+        let options = LoaderOptions { device: "cpu".into(), ..kind.usual() };
+        let config = options.check(&dataset.index()).unwrap();
+        let has_size = config.images.first_recipe().views()[0].size().is_some();
+        assert_eq!(
+            (has_size, config.output().dtype == DType::U8),
+            match kind {
+                LoaderKind::Fields => (false, true),
+                LoaderKind::Images | LoaderKind::Files => (true, false),
+            }
+        );
+        let has = |name: &str| kind.settings().any(|setting| setting.name == name);
+        assert_eq!(
+            (has("fields"), has("image_size")),
+            (kind != LoaderKind::Files, kind == LoaderKind::Images)
+        );
     }
 }
 

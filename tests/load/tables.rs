@@ -107,6 +107,41 @@ fn columns_and_members_are_of_their_sample() {
 }
 
 #[test]
+fn fields_have_names_of_their_own() {
+    let scene = Scene::new();
+    examples(&scene, 12);
+    let called =
+        |source: &str, name: &str| FieldOptions { name: name.to_owned(), ..FieldOptions::named(source) };
+    let bytes = FieldOptions { kind: Some(FieldKind::Bytes), ..called("image", "raw") };
+    let height = FieldOptions { optional: true, ..called("height", "h") };
+    let fields = vec![
+        called("Weight", "w"),
+        height,
+        called("image", "picture"),
+        called("Weight", "also"),
+        bytes,
+        called("label", "y"),
+    ];
+    let pipeline = pipeline(&scene, &options(&scene, fields)).unwrap();
+    for batch in batches(&pipeline, 0) {
+        let ids = ids(&batch);
+        let weights: Vec<u8> = ids.iter().flat_map(|&id| (id as f32 / 8.0).to_ne_bytes()).collect();
+        assert_eq!(tensor(&pipeline, &batch, "w"), weights);
+        assert_eq!(tensor(&pipeline, &batch, "also"), weights);
+        let height = |id: &i64| if id % 3 == 0 { 0 } else { 1000 + id };
+        assert_eq!(integers(&pipeline, &batch, "h"), ids.iter().map(height).collect::<Vec<_>>());
+        assert_eq!(integers(&pipeline, &batch, "y"), ids.iter().map(|id| id % 4).collect::<Vec<_>>());
+        let Some(FieldValue::Bytes(files)) = pipeline.config().field(&batch, "raw") else { panic!() };
+        assert_eq!(files, ids.iter().map(|&id| Some(jpeg(id as u64))).collect::<Vec<_>>());
+        assert!(matches!(pipeline.config().field(&batch, "picture"), Some(FieldValue::Tensor(_))));
+        assert!(pipeline.config().field(&batch, "Weight").is_none());
+    }
+    let whole = FieldOptions { kind: Some(FieldKind::Integer), ..called("Weight", "b") };
+    let error = refused(&scene, vec![called("Weight", "a"), whole]);
+    assert!(error.contains("has the column \"Weight\" as two kinds"), "{error}");
+}
+
+#[test]
 fn lists_of_one_length_are_a_tensor() {
     let scene = Scene::new();
     examples(&scene, 30);

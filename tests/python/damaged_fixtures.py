@@ -6,11 +6,11 @@
 Each fixture is read by Foreload and by the library that wrote it, in that library's environment
 (tests/fixtures/make.py) and in separate processes; a manifest by Python's csv and json. Files that are compressed as a
 whole are damaged directly or, equally often, decompressed, damaged and compressed again. Of manifests, the table is
-damaged.
+damaged. Of datasets of arrays, files are also deleted and exchanged.
 
 Three results are failures: a process that dies; an error of Foreload that says it is a defect; and a sample with a
-value that neither the library reads from the same files nor the undamaged fixture has. The seed and the number of the
-damage reproduce a failure.
+value that neither the library reads from the same files nor the undamaged fixture has. A library that crashes reads
+nothing. The seed and the number of the damage reproduce a failure.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import contextlib
 import csv
 import gzip
 import io
+import itertools
 import json
 import os
 import pickle
@@ -52,6 +53,7 @@ ENVIRONMENTS = {
     "parquet": "huggingface",
     "tfrecord": "tensorflow",
     "webdataset": "webdataset",
+    **dict.fromkeys(("hdf5", "netcdf", "zarr", "npy", "npz"), "arrays"),
 }
 """The environments of the libraries that read each layout."""
 
@@ -145,8 +147,13 @@ def saved_rows(files: Path) -> Rows:
         raise refused
 
 
-def reader_of(layout: str, name: str, kinds: dict[str, str]) -> Callable[[Path], Rows]:
+def reader_of(layout: str, name: str, expected: dict[str, Any]) -> Callable[[Path], Rows]:
     """Return the function that reads a directory with the layout's own library."""
+    kinds = expected["kinds"]
+    if ENVIRONMENTS[layout] == "arrays":
+        import array_files
+
+        return array_files.reader_of(layout, expected)
     if layout == "parquet":
         import columns
 
@@ -218,7 +225,21 @@ def damage(files: Path, name: str, rng: random.Random) -> None:
         path = files / f"metadata.{own_name}"
         path.write_bytes(damaged_text(path.read_bytes(), rng))
         return
-    path = rng.choice(sorted(path for path in files.rglob("*") if path.is_file()))
+    paths = sorted(path for path in files.rglob("*") if path.is_file())
+    if ENVIRONMENTS[layout] == "arrays" and len(paths) > 1 and rng.random() < 0.2:
+        one, other = rng.sample(paths, 2)
+        match rng.randrange(3):
+            case 0:
+                one.unlink()
+            case 1:
+                one.unlink()
+                one.mkdir()
+            case _:
+                data = one.read_bytes()
+                one.write_bytes(other.read_bytes())
+                other.write_bytes(data)
+        return
+    path = rng.choice(paths)
     if name not in COMPRESSED or path.suffix == ".json" or rng.random() < 0.5:
         path.write_bytes(damaged(path.read_bytes(), rng))
         return
@@ -297,23 +318,27 @@ def compare(
     """Return in a word the result of Foreload for a damaged fixture; wrong results begin with `WRONG`."""
     import fixture_rows
     import foreload
-    from common import shown
+    from common import cell, shown
 
     kinds = {key: kind for key, kind in expected["kinds"].items() if kind in fixture_rows.KINDS}
     reading = expected["readings"][0]
+    of_arrays = expected["layout"] in fixture_rows.CONTAINERS
 
     def own(give: Callable[[Any], None]) -> None:
-        loader = foreload.ImageLoader(
+        loader = (foreload.Loader if of_arrays else foreload.ImageLoader)(
             files / reading["path"],
             batch_size=1,
-            train=False,
+            shuffle=False,
             device="cpu",
             last_batch="partial",
             progress=False,
             index_dir=files.with_name("index"),
             fields=fixture_rows.asked_for(expected, reading, ()),
+            **({} if of_arrays else {"train": False}),
+            **expected.get("settings", {}),
         )
-        for _, row in fixture_rows.rows_of(loader, kinds):
+        # A damaged file of arrays may claim any number of samples; a library gives no more of them either.
+        for _, row in itertools.islice(fixture_rows.rows_of(loader, kinds), 64 if of_arrays else None):
             give(row)
 
     def theirs(give: Callable[[Any], None]) -> None:
@@ -338,6 +363,13 @@ def compare(
     wanted, _ = apart(theirs)
     rows = [row for row in wanted if "told" not in row]
     more = False
+    if of_arrays:
+        # Libraries read each array by itself, so values of a sample may be those of different rows.
+        rows += reading["samples"]
+        rows = [
+            {key: next((of[key] for of in rows if of[key] == cell(row[key])), None) for key in kinds}
+            for row in found
+        ]
     for row in found:
         strange = [
             {key: row[key] for key in kinds if not fixture_rows.agrees(row[key], of[key], kinds[key])}
@@ -369,7 +401,8 @@ def hammer(name: str, count: int, seed: int) -> int:
     refused = expected.get("refused", {})
     expected["kinds"] = {key: kind for key, kind in expected["kinds"].items() if key not in refused}
     layout, _, own_name = name.partition("/")
-    read = reader_of(layout, own_name, expected["kinds"])
+    expected["layout"] = layout
+    read = reader_of(layout, own_name, expected)
     told: collections.Counter[str] = collections.Counter()
 
     def after(number: int, kinds: dict[str, str]) -> str:

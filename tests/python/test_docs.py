@@ -9,7 +9,7 @@ import pytest
 from foreload._docs import arguments
 
 
-@pytest.mark.parametrize("loader", [foreload.ImageLoader, foreload.FileLoader])
+@pytest.mark.parametrize("loader", [foreload.Loader, foreload.ImageLoader, foreload.FileLoader])
 def test_every_parameter_of_a_loader_has_a_paragraph(loader: type) -> None:
     said = arguments(loader)
     assert set(inspect.signature(loader).parameters) == set(said)
@@ -19,6 +19,8 @@ def test_every_parameter_of_a_loader_has_a_paragraph(loader: type) -> None:
 
 def test_a_class_explains_the_settings_that_it_forwards() -> None:
     torch = pytest.importorskip("foreload.torch", exc_type=ImportError)
+    said = arguments(torch.Dataset)
+    assert set(arguments(foreload.Loader)) < set(said)
     said = arguments(torch.ImageDataset)
     assert set(arguments(foreload.ImageLoader)) < set(said)
     assert "with_mask" in said

@@ -18,9 +18,7 @@ from typing import Any
 import foreload
 import numpy as np
 import pytest
-from fixture_rows import KINDS, REFUSED, Row, agrees, asked_for, files_of, rows_of
-
-FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+from fixture_rows import FIXTURES, KINDS, REFUSED, Row, agrees, asked_for, expectations, files_of, rows_of
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ Cases = list[tuple[str, dict[str, Any], dict[str, Any]]]
 def cases() -> Cases:
     """Return each way to open each fixture: its name, its expected content, and the way."""
     found = []
-    for path in sorted(FIXTURES.glob("*/*/expected.json")):
+    for path in expectations():
         expected = json.loads(path.read_text(encoding="utf-8"))
         name = path.parent.relative_to(FIXTURES).as_posix()
         found += [(name, expected, reading) for reading in expected["readings"]]
@@ -169,11 +167,11 @@ UNREAD = [case for case in cases() if case[0] not in READABLE]
 
 
 def test_the_lists_name_fixtures() -> None:
-    there = {path.parent.relative_to(FIXTURES).as_posix() for path in FIXTURES.glob("*/*/expected.json")}
+    there = {path.parent.relative_to(FIXTURES).as_posix() for path in expectations()}
     assert there, f"no fixtures in {FIXTURES}"
     assert {*READABLE, *REFUSED, *WARNINGS} <= there
     assert not READABLE.keys() & REFUSED.keys()
-    assert {path.parent.relative_to(FIXTURES).as_posix() for path in FIXTURES.glob("*/*/files")} == there
+    assert {path.parent.relative_to(FIXTURES).as_posix() for path in expectations(name="files")} == there
 
 
 def in_all_orders() -> list[Any]:
@@ -306,7 +304,7 @@ def traps() -> list[tuple[str, str, str]]:
     """Return data of fixtures that must not be read: the fixture, a path or field, and the reason."""
     return [
         (path.parent.relative_to(FIXTURES).as_posix(), what, why)
-        for path in sorted(FIXTURES.glob("*/*/expected.json"))
+        for path in expectations()
         for what, why in json.loads(path.read_text(encoding="utf-8")).get("refused", {}).items()
     ]
 

@@ -22,10 +22,13 @@ import pytest
 from conftest import ONLY_ALL
 from foreload._docs import arguments
 
-LOADERS = [foreload.ImageLoader, foreload.FileLoader]
+LOADERS = [foreload.Loader, foreload.ImageLoader, foreload.FileLoader]
 OBJECTS = [of for of in vars(foreload).values() if isinstance(of, type) and hasattr(of, "__getnewargs_ex__")]
 SMALL = {"batch_size": 4, "last_batch": "partial", "progress": False}
-STUBS = [Path(foreload.__file__).with_name(f"_{part}.pyi") for part in ("loaders", "file_loader", "objects")]
+STUBS = [
+    Path(foreload.__file__).with_name(f"_{part}.pyi")
+    for part in ("loader", "loaders", "file_loader", "objects")
+]
 
 
 def parameters(of: type) -> dict[str, Any]:

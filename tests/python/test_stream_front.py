@@ -142,7 +142,7 @@ def test_torch_gets_fields_as_of_a_dataset(torch: ModuleType, dataset: Path) -> 
     # The field is there only once, even if it was requested, too.
     own = stream(samples(dataset, 20), fields=["jpg", fields.Text("__key__")], with_keys=True)
     assert list(next(iter(own))) == ["jpg", "__key__"]
-    with pytest.raises(ConfigError, match=r"with_mask.*'mask'.*rename"):
+    with pytest.raises(ConfigError, match=r"with_mask.*'mask'.*another name"):
         stream([], fields=["jpg", fields.Bytes("mask")], with_mask=True)
 
 
@@ -173,7 +173,7 @@ def test_a_data_loader_may_hand_on_and_nothing_else(torch: ModuleType, dataset: 
     made = stream(samples(dataset, 30))
     with pytest.raises(TypeError):
         len(made)
-    with pytest.raises(ConfigError, match=r"an ImageStream yields whole batches.*batch_size=None"):
+    with pytest.raises(ConfigError, match=r"ImageStream yields whole batches.*batch_size=None"):
         next(iter(DataLoader(made, batch_size=4)))
     with pytest.raises(UnavailableError, match=r"ImageStream works in the training process"):
         next(iter(DataLoader(made, batch_size=None, num_workers=1)))

@@ -14,7 +14,7 @@ from conftest import need, paths
 with need("torch", required_by="TORCH"):
     import torch
     from foreload import transforms as T
-    from foreload.torch import ImageDataset
+    from foreload.torch import Dataset, ImageDataset
     from torch.utils.data import DataLoader
 
 
@@ -83,6 +83,36 @@ def test_what_is_absent_is_told_from_zeros(tmp_path: Path) -> None:
             present = batch[f"{name}.present"]
             assert present.dtype == torch.bool
             assert present.tolist() == [number % 4 != gone for number in batch["sample_ids"].tolist()]
+
+
+def test_fields_without_images_are_dicts_of_tensors(tmp_path: Path) -> None:
+    def made(number: int) -> shards.Members:
+        return {"npy": shards.npy(np.full((2, 3), number, np.float32)), "txt": b"%d" % number, "cls": b"1"}
+
+    root = shards.make(tmp_path, 8, 1, made)
+    x, caption = foreload.fields.Array("npy", name="x"), foreload.fields.Text("txt", optional=True)
+    dataset = Dataset(root, batch_size=4, fields=[x, caption], with_mask=True, with_ids=True, shuffle=False)
+    assert repr(dataset).startswith(f"Dataset({str(root)!r}, batch_size=4, shuffle=False, train=True")
+    assert (len(dataset), dataset.epoch) == (2, 0)
+    seen = []
+    for batch in DataLoader(dataset, batch_size=None, num_workers=0):
+        assert set(batch) == {"x", "txt", "txt.present", "mask", "sample_ids"}
+        numbers = batch["sample_ids"].tolist()
+        assert torch.equal(
+            batch["x"], torch.tensor(numbers, dtype=torch.float32)[:, None, None].expand(4, 2, 3)
+        )
+        assert batch["txt"] == [str(number) for number in numbers]
+        assert batch["mask"].all()
+        assert batch["txt.present"].all()
+        seen += numbers
+    assert seen == list(range(8))
+    state = dataset.state_dict()
+    dataset.load_state_dict(state)
+    assert dataset.epoch == 1
+    with pytest.raises(foreload.ConfigError, match=r"image_size: .*a Loader does not have"):
+        Dataset(root, image_size=8)
+    with pytest.raises(foreload.ConfigError, match="batch_size: Dataset yields whole batches"):
+        iter(DataLoader(dataset, batch_size=2)).__next__()
 
 
 @pytest.mark.parametrize("name", ["mask", "sample_ids", "left.jpg.present"])

@@ -179,16 +179,18 @@ fn bytes_are_those_of_the_fields() {
 fn fields_are_names_or_objects_of_json() {
     let shard = Shard::pairs();
     let sum = |fields: &str| shard.checksum(&["--fields", fields]);
-    assert_eq!(sum("left.jpg, right.jpg"), sum(r#" ["left.jpg", {"Image": {"name": "right.jpg"}}]"#));
+    let both = sum("left.jpg, right.jpg");
+    assert_eq!(both, sum(r#" ["left.jpg", {"Image": {"name": "right.jpg"}}]"#));
+    assert_eq!(both, sum(r#"["left.jpg", {"Image": {"source": "right.jpg", "name": "after"}}]"#));
     let bench = |flag: &str, text: &str| shard.run("bench", &["--fields", "left.jpg,right.jpg", flag, text]);
     for (text, said) in [
         (r#"["left.jpg""#, "is not JSON: EOF while parsing"),
         (r#"[{"Masks": {"name": "seg.png"}}]"#, r#""Masks" is not one of Image, Mask, Boxes, Text"#),
-        (r#"[{"Mask": "seg.png"}]"#, r#"Mask needs parameters, {"name": ...}"#),
-        (r#"[{"Mask": {"dtype": "int64"}}]"#, "missing field `name`"),
+        (r#"[{"Mask": "seg.png"}]"#, r#"Mask needs parameters, {"source": ...}"#),
+        (r#"[{"Mask": {"dtype": "int64"}}]"#, "missing field `source`"),
         (
             r#"[{"Image": {"name": "left.jpg", "dtype": "int64"}}]"#,
-            r#"Image has no parameter "dtype", only name, optional, follows"#,
+            r#"Image has no parameter "dtype", only source, name, optional, follows"#,
         ),
         (r#"[{"Mask": {"name": "seg.png", "dtype": "int8"}}]"#, r#"is "int8", must be one of uint8"#),
         (r#"[{"Mask": {"name": "seg.png", "name": "txt"}}]"#, r#"the key "name" is given twice"#),
@@ -200,7 +202,7 @@ fn fields_are_names_or_objects_of_json() {
     let said = stderr(&twice);
     assert!(code(&twice) == 2 && said.contains(r#"the key "left.jpg" is given twice"#), "{said}");
     let help = String::from_utf8(foreload(&["bench", "--help"]).stdout).unwrap();
-    assert!(help.contains(r#"["jpg", {"Mask": {"name": "seg.png", "dtype": "int64"}}]"#), "{help}");
+    assert!(help.contains(r#"["jpg", {"Mask": {"source": "seg.png", "dtype": "int64"}}]"#), "{help}");
 }
 
 #[test]

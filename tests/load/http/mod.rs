@@ -7,6 +7,7 @@ mod faults;
 mod manifest;
 mod near;
 mod packed;
+mod records;
 mod roots;
 mod same;
 mod secrets;

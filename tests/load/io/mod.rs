@@ -1,10 +1,13 @@
 //! One conformance suite for every reader, and the ways in which reading fails.
 
+mod chunks;
 mod conformance;
 mod fallback;
 mod faults;
 mod own_thread;
 mod parts;
+pub mod recorded;
+mod records;
 mod throttled;
 mod world;
 mod written;
@@ -12,7 +15,9 @@ mod written;
 use crate::common::fault::{FaultOptions, FaultReader};
 use foreload::testing::io::pread::{PreadOptions, PreadReader};
 use foreload::testing::io::uring::{RingMode, UringOptions, UringReader};
-use foreload::testing::io::{DelayedReader, OwnThread, ParallelFsModel, ParallelFsRates, Reader, Waker};
+use foreload::testing::io::{
+    DelayedReader, GatherReader, OwnThread, ParallelFsModel, ParallelFsRates, Reader, Waker,
+};
 use foreload::testing::slot::SlotPool;
 use own_thread::Beside;
 use std::sync::Arc;
@@ -113,6 +118,15 @@ fn variants() -> Vec<Variant> {
                     }),
                 });
             }
+        }
+        if number % 4 == 1 {
+            let make = make.clone();
+            variants.push(Variant {
+                name: format!("{name}, below a reader of records"),
+                make: Box::new(move |world, slots, depth| {
+                    Box::new(GatherReader::new(world.clone(), make(world, slots, depth), 0))
+                }),
+            });
         }
         if number % 3 == 0 {
             let make = make.clone();

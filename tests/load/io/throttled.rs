@@ -1,9 +1,14 @@
 //! The emulated parallel file system gives the right bytes, never too early, with one queue for all its readers.
 
+use super::recorded::Recorded;
 use super::world::{World, random, read_all, shared};
 use crate::common::fault::{FaultOptions, FaultReader};
+use foreload::testing::dataset::arrays::SampleRecord;
+use foreload::testing::dataset::{Extent, FileId};
 use foreload::testing::io::pread::{PreadOptions, PreadReader};
-use foreload::testing::io::{DelayedReader, ParallelFsModel, ParallelFsRates, ReadRequest, Reader};
+use foreload::testing::io::{
+    DelayedReader, GatherReader, ParallelFsModel, ParallelFsRates, ReadRequest, Reader, record_room,
+};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -94,4 +99,22 @@ fn faults_beneath_it_are_answers_too() {
         drop(reader);
         assert_eq!(slots.usage().in_use, 0, "seed {seed}");
     }
+}
+
+#[test]
+fn each_read_of_a_record_counts() {
+    let (world, slots) = shared(53);
+    let file = FileId(world.shards()[0]);
+    let extents = [0, 1 << 20, 2 << 20].map(|offset| Extent { file, offset, length: 100 });
+    let recorded = Recorded::new(world.clone(), vec![SampleRecord::of(extents).unwrap()]);
+    let pfs = Arc::new(ParallelFsModel::new(RATES));
+    let inner = Box::new(GatherReader::new(recorded.clone(), pread(&world), 0));
+    let mut reader = DelayedReader::new(inner, recorded.clone(), pfs.clone()).unwrap();
+    let slot = slots.try_take(record_room(&*recorded, &recorded.records[0], None, 0)).unwrap();
+    reader.submit(ReadRequest::new(1, recorded.extent(0), slot));
+    let mut out = Vec::new();
+    reader.wait(&mut out).unwrap();
+    assert_eq!(out.remove(0).result.unwrap().arrived(), 300);
+    let stats = pfs.stats();
+    assert_eq!((stats.reads.bytes, stats.reads.reads, stats.reads.opens), (300, 3, 1));
 }
