@@ -25,7 +25,8 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/target/pycache
 	test-inside test-module test-objects test-dali test-frameworks test-dlio test-wheel test-program stand-in check \
 	check-rest stub docs bindings kernels bench fuzz bench-tiers bench-nodes bench-dlio compare compare-recipes \
 	compare-packed compare-ops compare-outputs limits fidelity accuracy accuracy-recipe wheel gpu-kit gpu-kit-dali \
-	fixtures fixtures-check test-damage bench-layouts bench-outside bench-sharing bench-streams clean distclean
+	fixtures fixtures-check test-damage bench-arrays bench-layouts bench-outside bench-sharing bench-streams clean \
+	distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -214,7 +215,7 @@ fixtures-check: ## write them elsewhere and compare with those that are committe
 	$(PYTHON) tests/fixtures/make.py --check
 
 # It needs what `make fixtures` fetches.
-test-damage: test-module ## 1000 damages of each fixture, read by Foreload and the layout's own library: half an hour
+test-damage: test-module ## 1000 damages of each fixture, read by Foreload and the layout's own library: some hours
 	$(BIN)/python tests/python/damaged_fixtures.py --module $(TESTED)/module
 
 kernels: $(VENV)/.tools ## compile the CUDA kernels, with NVRTC from PyPI; print registers and spills
@@ -278,6 +279,12 @@ compare-outputs: setup ## recipes beside their sources' own transforms, as distr
 # 6 GB of the libraries, nearly all of it torch's and TensorFlow's, and 5 GB of data.
 bench-layouts: setup $(DATA)/folder ## each layout beside its own library; opening 10 million samples: 20 minutes
 	$(BIN)/python benches/layouts/run.py --data $(DATA)/folder --output benches/results/layouts
+
+# 5 GB of the libraries, nearly all of it torch's, and 7 GB of data. GIGABYTES=10 makes larger fields.
+bench-arrays: setup ## arrays in HDF5, zarr, npy and npz beside h5py, zarr-python and NumPy in a DataLoader: 1 hour
+	cargo build --locked --release -p slow-fs
+	$(BIN)/python benches/arrays/run.py --data $(DATA)/arrays --gigabytes $(or $(GIGABYTES),2) \
+		--output benches/results/arrays
 
 # 5 GB of torch, redis-py, Reverb with its TensorFlow. A Redis server has to be installed: apt-get install redis-server
 bench-streams: setup $(DATA)/folder ## streams beside epochs, torch's IterableDataset and Reverb: 25 minutes

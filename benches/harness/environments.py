@@ -79,6 +79,28 @@ DATASETS = (
 )
 """Hugging Face's `datasets` with pinned versions of all its imports, which otherwise change each month."""
 
+ARRAYS = (
+    "h5py==3.16.0",
+    "hdf5plugin==7.1.0",
+    "netCDF4==1.7.5.1.post1",
+    "xarray==2026.9.0",
+    "zarr==3.1.6",
+    "numcodecs==0.16.6",
+    "ml_dtypes==0.6.0",
+    "certifi==2026.10.19.post1",
+    "cftime==1.6.6.1",
+    "donfig==0.8.1.post1",
+    "google-crc32c==1.9.0",
+    "packaging==26.4",
+    "pandas==3.1.1",
+    "python-dateutil==4.0.0",
+    "PyYAML==6.0.4",
+    "typing_extensions==4.16.0",
+    "tzdata==2026.6",
+)
+"""The libraries of arrays in files with all their imports but NumPy; zarr 3.2 needs Python 3.12."""
+ARRAYS_CHECK = "import h5py, hdf5plugin, ml_dtypes, netCDF4, numcodecs, xarray, zarr"
+
 RECIPES: dict[str, Recipe] = {
     "torch": Recipe(
         ("torch==2.15.0", "torchvision==0.29.2", "torchcodec==0.17.0", "webdataset==1.0.2", *IMAGES),
@@ -183,7 +205,9 @@ RECIPES: dict[str, Recipe] = {
         no_dependencies=True,
     ),
     "datasets": Recipe(DATASETS, extends="torch", check="import datasets", no_dependencies=True),
-    # The next three environments, with `tensorflow`, write the tests' fixtures (tests/fixtures), without torch.
+    "arrays-torch": Recipe(ARRAYS, extends="torch", check=ARRAYS_CHECK, no_dependencies=True),
+    # The next four environments, with `tensorflow`, write the tests' fixtures (tests/fixtures), without torch.
+    "arrays": Recipe((*ARRAYS, *NUMPY), check=ARRAYS_CHECK, no_dependencies=True),
     "huggingface": Recipe(
         (*DATASETS, *IMAGES), check="import datasets, pyarrow.parquet, PIL", no_dependencies=True
     ),
