@@ -349,6 +349,10 @@ impl CheckedOptions<'_> {
             }
             asked => (asked, images),
         };
+        if options.kind == LoaderKind::Fields && options.transforms.is_some() && images.list().is_empty() {
+            let message = "is for images, but none of the fields is an image: remove the setting";
+            return Err(Error::config("transforms", message));
+        }
         let selection = Arc::new(selection::select(options, index)?);
         let same = SizeIndependent {
             neighbour_blocks: options.neighbour_blocks(&selection, index),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -266,3 +269,49 @@ def test_fields_that_do_not_fit_are_refused(rows: Path, asked: Any, message: str
         return
     with pytest.raises(foreload.ConfigError, match=message):
         foreload.Loader(rows, fields=[asked], **SETTINGS)
+
+
+def zarr_array(root: Path, values: np.ndarray) -> None:
+    """Write an array of zarr, version 2, in one chunk."""
+    shape = list(values.shape)
+    described = {"zarr_format": 2, "shape": shape, "chunks": shape, "dtype": values.dtype.str, "order": "C"}
+    described |= {"compressor": None, "filters": None, "fill_value": 0}
+    root.mkdir(exist_ok=True)
+    (root / ".zarray").write_text(json.dumps(described))
+    (root / ".".join("0" for _ in shape)).write_bytes(values.tobytes())
+
+
+def test_a_zarr_array_of_another_type_is_refused_in_the_next_epoch(tmp_path: Path) -> None:
+    root, values = tmp_path / "x.zarr", np.arange(24, dtype="<f4").reshape(6, 4)
+    zarr_array(root, values)
+    loader = foreload.Loader(root, batch_size=6, shuffle=False, device="cpu", fields=[F.Array("/", name="x")])
+    assert [array(batch["x"]).tobytes() for batch in loader] == [values.tobytes()]
+    zarr_array(root, values.astype("<i4"))
+    with pytest.raises(foreload.Error, match="another form"):
+        list(loader)
+
+
+def test_columns_and_arrays_of_an_epoch_are_of_one_version(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((6, 2), np.float32))
+    np.save(tmp_path / "y.npy", np.arange(6))
+    asked = [F.Array("x.npy", name="x"), F.Integer("y.npy", name="y")]
+    loader = foreload.Loader(tmp_path, batch_size=6, shuffle=False, device="cpu", fields=asked)
+    assert len(list(loader)) == 1
+    np.save(tmp_path / "x.npy", np.ones((6, 2), np.float32))
+    assert [array(batch["x"]).sum() for batch in loader] == [12], "other values of the same array are read"
+    np.save(tmp_path / "y.npy", np.arange(6) + 100)
+    with pytest.raises(foreload.Error, match=r"other values in its column.*y\.npy"):
+        list(loader)
+
+
+def test_chunks_in_memory_are_those_of_the_file(tmp_path: Path) -> None:
+    folder = Path(__file__).parents[1] / "fixtures" / "hdf5" / "shared" / "files"
+    shutil.copytree(folder, tmp_path / "files")
+    expected = json.loads((folder.parent / "expected.json").read_text())
+    asked = [F.Array(name) for name in expected["kinds"]]
+    loader = foreload.Loader(tmp_path / "files", batch_size=2, device="cpu", fields=asked)
+    assert list(loader)
+    for path in (tmp_path / "files").iterdir():
+        os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(foreload.Error):
+        list(loader)

@@ -221,8 +221,8 @@ impl Pipeline {
     /// that still runs is stopped, because there is one set of threads and pools.
     ///
     /// # Errors
-    /// The errors of [`Pipeline::schedule`]; [`Error::Io`] when there is no memory for the pools;
-    /// [`Error::Unavailable`] in a forked child.
+    /// The errors of [`Pipeline::schedule`] and [`DatasetIndex::check_arrays`]; [`Error::Io`] when there is no memory for
+    /// the pools; [`Error::Unavailable`] in a forked child.
     pub fn epoch(&self, epoch: u64, rank: u32, world_size: u32, first_step: u64) -> Result<Epoch> {
         let schedule = self.order.in_slices(epoch, rank, world_size)?;
         let first_step = first_step.min(schedule.steps());
@@ -256,6 +256,7 @@ impl Pipeline {
         if !self.leases {
             self.order.warn_of_padding(&schedule);
         }
+        self.index().check_arrays()?;
         let context = self.contexts.in_epoch(epoch);
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         // The first epoch must report errors from opening the cache, so only later epochs clear them.

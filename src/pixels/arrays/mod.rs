@@ -1,5 +1,5 @@
 //! Arrays of numbers of any rank: the types of their elements, and their way into the rows of a batch. A box of a
-//! stored chunk is gathered into a box of a row, and each element is converted on the way ([`gather`],
+//! stored chunk is gathered into a box of a row, and each element is converted on the way ([`gather()`],
 //! [`NumberConversion`]).
 
 mod convert;

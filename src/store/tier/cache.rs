@@ -371,8 +371,7 @@ impl Cache {
                 let length = self.index.extent(sample).length;
                 format!(
                     "some samples are not cached, and are read from the dataset in every epoch, e.g. sample {sample} \
-                     with {length} bytes: the cache keeps a sample of arrays only if it has at most {MAX_RECORD} \
-                     bytes, and if all of them are in shards"
+                     with {length} bytes: no cache keeps samples of zarr arrays, or of more than {MAX_RECORD} bytes"
                 )
             });
         }

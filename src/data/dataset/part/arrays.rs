@@ -37,6 +37,12 @@ impl DatasetPart {
         self.layout().is_joined(self.notes.sample_axis)
     }
 
+    /// Whether shards can change in ways that reads of samples do not notice.
+    pub(in crate::dataset) fn has_unnoticed_changes(&self) -> bool {
+        let shares_chunks = self.arrays.as_ref().is_some_and(|selection| selection.shares_chunks);
+        self.layout().is_array() && (self.is_joined() || shares_chunks && self.remote(FileId(0)).is_none())
+    }
+
     /// The group of a sample, and the row of the group's arrays that is the sample; `None` if all of each array is.
     fn array_row(&self, sample: u64) -> (usize, Option<u64>) {
         let group = self.group_of(sample);
