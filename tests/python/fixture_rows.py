@@ -17,6 +17,9 @@ FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 sys.path.append(str(FIXTURES))
 from common import cell  # noqa: E402
 
+# Folders of fixtures have the names of libraries, such as webdataset, and must not be taken for them.
+sys.path.remove(str(FIXTURES))
+
 CONTAINERS = ("hdf5", "netcdf", "zarr", "npy", "npz")
 """The layouts of files of arrays, which a `Loader` reads."""
 

@@ -221,8 +221,8 @@ impl Pipeline {
     /// that still runs is stopped, because there is one set of threads and pools.
     ///
     /// # Errors
-    /// The errors of [`Pipeline::schedule`] and [`DatasetIndex::check_arrays`]; [`Error::Io`] when there is no memory for
-    /// the pools; [`Error::Unavailable`] in a forked child.
+    /// The errors of [`Pipeline::schedule`] and [`DatasetIndex::check_arrays`]; [`Error::Io`] when there is no memory
+    /// for the pools; [`Error::Unavailable`] in a forked child.
     pub fn epoch(&self, epoch: u64, rank: u32, world_size: u32, first_step: u64) -> Result<Epoch> {
         let schedule = self.order.in_slices(epoch, rank, world_size)?;
         let first_step = first_step.min(schedule.steps());
