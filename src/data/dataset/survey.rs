@@ -335,16 +335,9 @@ impl RootListing {
     /// Returns the arrays in the root, if there are any.
     fn take_arrays(&mut self, source: &dyn DatasetSource) -> Result<Option<Survey>> {
         let arrays = std::mem::take(&mut self.arrays);
-        let Some(&(layout, ref first)) = arrays.first() else { return Ok(None) };
-        if let Some((other, name)) = arrays.iter().find(|(other, _)| *other != layout) {
-            let message = format!(
-                "is one of {}, but {} next to it is one of {}: keep each dataset in a directory of its own",
-                other.title(),
-                text(first),
-                layout.title()
-            );
-            return Err(Error::dataset(source.path(name), message));
-        }
+        let Some(first) = arrays.first() else { return Ok(None) };
+        check_one_layout(source, &arrays, first)?;
+        let layout = first.0;
         for name in &self.directories {
             self.notes.skip(SkipReason::DirectoryWithoutImages, || text(name));
         }
@@ -360,28 +353,36 @@ impl RootListing {
         below: &FirstFound,
     ) -> Result<Option<DetectedShards>> {
         let tables = std::mem::take(&mut self.tables);
-        let Some((layout, first)) = tables.iter().min_by_key(|(_, name)| name) else { return Ok(None) };
+        let Some(first) = tables.iter().min_by_key(|(_, name)| name) else { return Ok(None) };
         if !self.shards.is_empty() || !self.compressed.is_empty() || below.sample.is_some() {
             let names = tables.iter().map(|(_, name)| name);
             names.for_each(|name| self.notes.skip(SkipReason::ShardInRoot, || text(name)));
             return Ok(None);
         }
-        if let Some((other, name)) = tables.iter().find(|(other, _)| other != layout) {
-            let message = format!(
-                "is one of {}, but {} next to it is one of {}: keep each dataset in a directory of its own",
-                other.title(),
-                text(first),
-                layout.title()
-            );
-            return Err(Error::dataset(source.path(name), message));
-        }
+        check_one_layout(source, &tables, first)?;
         for name in self.directories.iter().filter(|_| below.shards.is_empty()) {
             self.notes.skip(SkipReason::DirectoryWithoutImages, || text(name));
         }
         let mut shards: Vec<Vec<u8>> = tables.iter().map(|(_, name)| name.clone()).collect();
         shards.sort_unstable();
-        Ok(Some((*layout, shards)))
+        Ok(Some((first.0, shards)))
     }
+}
+
+/// Refuses a directory with shards of several layouts. `first` is the shard whose layout the others must have.
+fn check_one_layout(
+    source: &dyn DatasetSource,
+    shards: &[(Layout, Vec<u8>)],
+    (layout, first): &(Layout, Vec<u8>),
+) -> Result<()> {
+    let Some((other, name)) = shards.iter().find(|(other, _)| other != layout) else { return Ok(()) };
+    let message = format!(
+        "is one of {}, but {} next to it is one of {}: keep each dataset in a directory of its own",
+        other.title(),
+        text(first),
+        layout.title()
+    );
+    Err(Error::dataset(source.path(name), message))
 }
 
 /// The path of `name` in `directory`, which can be the root.
