@@ -280,10 +280,10 @@ compare-outputs: setup ## recipes beside their sources' own transforms, as distr
 bench-layouts: setup $(DATA)/folder ## each layout beside its own library; opening 10 million samples: 20 minutes
 	$(BIN)/python benches/layouts/run.py --data $(DATA)/folder --output benches/results/layouts
 
-# 5 GB of the libraries, nearly all of it torch's, and 7 GB of data. GIGABYTES=10 makes larger fields.
+# 5 GB of the libraries, nearly all of it torch's, and 13 GB of data. GIGABYTES=10 makes larger fields.
 bench-arrays: setup ## arrays in HDF5, zarr, npy and npz beside h5py, zarr-python and NumPy in a DataLoader: 1 hour
 	cargo build --locked --release -p slow-fs
-	$(BIN)/python benches/arrays/run.py --data $(DATA)/arrays --gigabytes $(or $(GIGABYTES),2) \
+	$(BIN)/python benches/arrays/run.py --data $(DATA)/arrays --gigabytes $(or $(GIGABYTES),4) \
 		--output benches/results/arrays
 
 # 5 GB of torch, redis-py, Reverb with its TensorFlow. A Redis server has to be installed: apt-get install redis-server

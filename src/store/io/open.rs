@@ -16,8 +16,11 @@ use base::error::{Error, Result};
 use base::notices::Notices;
 use base::slot::SlotPool;
 use data::dataset::{DatasetIndex, Extent, FileId, NeighbourBlocks, Stamp};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// The number of bytes before the end of a file that [`test_past_end`] reads.
+const PAST_END: u64 = 4096;
 
 /// The self-test reads no more than this of a compressed block or of an array, although samples may be larger.
 const MAX_TESTED: u32 = 1 << 20;
@@ -142,6 +145,9 @@ fn choose(
             why: why_direct.clone(),
             ..UringOptions::default()
         };
+        if storage.file_system == "fuse" {
+            test_past_end(&source.files.path(source.first.file), &options)?;
+        }
         self_test(source, &options)?;
         let reader = UringReader::new(source.files.clone(), slots, depth, options);
         let reader = reader.map_err(|error| refusal(&error))?;
@@ -240,29 +246,46 @@ fn compare(
     }
 }
 
-/// The executable file of this process, read as if it were a shard, to test io_uring.
-struct Program {
-    stamp: Stamp,
+/// A file for tests of io_uring.
+struct TestFile {
+    path: PathBuf,
+    /// The stamp of a shard; `None` for a file that is a sample, which is read past its end.
+    stamp: Option<Stamp>,
 }
 
-impl Program {
-    const PATH: &str = "/proc/self/exe";
-}
-
-impl Files for Program {
+impl Files for TestFile {
     fn path(&self, _file: FileId) -> PathBuf {
-        PathBuf::from(Self::PATH)
+        self.path.clone()
     }
     fn stamp(&self, _file: FileId) -> Option<Stamp> {
-        Some(self.stamp)
+        self.stamp
     }
 }
 
-/// Tests io_uring by reading the running program, for use without a dataset.
+/// Tests io_uring by reading the running program as if it were a shard, for use without a dataset.
 pub(super) fn test_on_program() -> Result<(), String> {
-    let found = std::fs::metadata(Program::PATH).map_err(|error| error.to_string())?;
-    let program = Program { stamp: Stamp::of(&found) };
+    let path = PathBuf::from("/proc/self/exe");
+    let found = std::fs::metadata(&path).map_err(|error| error.to_string())?;
+    let program = TestFile { path, stamp: Some(Stamp::of(&found)) };
     let extent = Extent { file: FileId(0), offset: 5, length: 5000 };
     let expected = read_blocking(&program, extent).map_err(|error| error.to_string())?;
     compare(Arc::new(program), extent, &expected, &UringOptions::default())
+}
+
+/// Tests io_uring by reading past the end of a file on FUSE.
+///
+/// Where FUSE bypasses the page cache and its server does not ask for asynchronous reads (FUSE_ASYNC_DIO), Linux 6.18
+/// gives such a read the first bytes of the file once more. Worse for training, it reads one sample after another.
+fn test_past_end(path: &Path, options: &UringOptions) -> Result<(), String> {
+    let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+    let length = size.min(PAST_END);
+    let extent = Extent { file: FileId(0), offset: size - length, length: length as u32 };
+    let files: Arc<dyn Files> = Arc::new(TestFile { path: path.to_owned(), stamp: None });
+    // A file that pread finds changed is reported when a sample of it is read.
+    let Ok(expected) = read_blocking(&*files, extent) else { return Ok(()) };
+    compare(files, extent, &expected, options).map_err(|_| {
+        "this FUSE mount answers io_uring's reads one after another, and wrongly at the end of a file: its server does \
+         not set FUSE_ASYNC_DIO"
+            .to_owned()
+    })
 }

@@ -21,6 +21,15 @@ pub const COUNTERS: &str = ".slow-fs.json";
 /// The largest number of requests that the kernel passes on at once.
 const BACKGROUND: u16 = 256;
 
+/// How the kernel answers reads by io_uring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UringReads {
+    /// Many at once, as of a server that libfuse serves (FUSE_ASYNC_DIO).
+    AtOnce,
+    /// One after another, and at the end of a file with the file's first bytes once more (Linux 6.18).
+    OneByOne,
+}
+
 /// A mounted view, which is unmounted when dropped.
 pub struct SlowFs {
     pfs: Arc<ParallelFsModel>,
@@ -28,13 +37,19 @@ pub struct SlowFs {
 }
 
 impl SlowFs {
-    /// Mounts `source` at `mountpoint`, an empty directory, with the given rates.
+    /// Mounts `source` at `mountpoint`, an empty directory, with the given rates. `reads` says how io_uring's reads are
+    /// answered.
     ///
     /// # Errors
     /// The system's error if it refuses FUSE: without `/dev/fuse`, or to users who may not mount.
-    pub fn mount(source: &Path, mountpoint: &Path, rates: ParallelFsRates) -> io::Result<Self> {
+    pub fn mount(
+        source: &Path,
+        mountpoint: &Path,
+        rates: ParallelFsRates,
+        reads: UringReads,
+    ) -> io::Result<Self> {
         let pfs = Arc::new(ParallelFsModel::new(rates));
-        let tree = tree::Tree::new(source, pfs.clone())?;
+        let tree = tree::Tree::new(source, pfs.clone(), reads)?;
         let mut config = Config::default();
         config.mount_options =
             vec![MountOption::RO, MountOption::FSName("slow-fs".into()), MountOption::Subtype("slow".into())];

@@ -2,11 +2,12 @@
 //! files.
 
 use crate::later::Later;
-use crate::{BACKGROUND, COUNTERS, to_json};
+use crate::{BACKGROUND, COUNTERS, UringReads, to_json};
 use foreload::testing::io::ParallelFsModel;
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, KernelConfig,
-    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, Request,
+    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
+    ReplyOpen, Request,
 };
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -26,6 +27,7 @@ const COUNTERS_INODE: INodeNo = INodeNo(1 << 62);
 
 pub struct Tree {
     pfs: Arc<ParallelFsModel>,
+    reads: UringReads,
     later: Later,
     inodes: Mutex<Inodes>,
     open: Mutex<HashMap<u64, Opened>>,
@@ -58,11 +60,11 @@ impl Inodes {
 }
 
 impl Tree {
-    pub fn new(source: &Path, pfs: Arc<ParallelFsModel>) -> io::Result<Self> {
+    pub fn new(source: &Path, pfs: Arc<ParallelFsModel>, reads: UringReads) -> io::Result<Self> {
         let source = source.canonicalize()?;
         let inodes = Inodes { paths: vec![source.clone()], numbers: HashMap::from([(source, 1)]) };
         let (inodes, open) = (Mutex::new(inodes), Mutex::default());
-        Ok(Self { pfs, later: Later::start()?, inodes, open, handles: AtomicU64::new(1) })
+        Ok(Self { pfs, reads, later: Later::start()?, inodes, open, handles: AtomicU64::new(1) })
     }
 
     fn path(&self, inode: INodeNo) -> io::Result<PathBuf> {
@@ -132,6 +134,9 @@ impl Filesystem for Tree {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // Requests of kernel threads count as background ones: allow more at once than the default of a dozen.
         let _ = config.set_max_background(BACKGROUND);
+        if self.reads == UringReads::AtOnce {
+            let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
+        }
         Ok(())
     }
 
