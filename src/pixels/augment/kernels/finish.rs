@@ -129,8 +129,8 @@ pub(super) fn row<S: Simd>(
     out: &mut [u8],
 ) {
     // Other element types, NHWC and rows that are not whole blocks are written as floats first and then cast, so that
-    // each loop does one thing.
-    let is_final = finish.dtype == DType::F32
+    // less code is compiled for all these cases.
+    let is_final = matches!(finish.dtype, DType::F32 | DType::F16)
         && finish.format == MemoryFormat::Nchw
         && finish.width.is_multiple_of(VECTOR);
     let streams = finish.streams(out);
@@ -140,17 +140,11 @@ pub(super) fn row<S: Simd>(
         values.resize(3 * F32::SIZE * finish.width.next_multiple_of(VECTOR), 0);
         thirds(values)
     };
-    // Most bilinear filters cover two or three pairs of rows; most cubic filters cover up to five pairs.
-    let pairs = sources.iter().map(ResizedRows::pairs).max().unwrap_or(0);
-    match (is_final && streams, pairs) {
-        (true, 0..=2) => normalised::<S, Streamed<F32>, 2>(s, sources, finish, to),
-        (true, 3) => normalised::<S, Streamed<F32>, 3>(s, sources, finish, to),
-        (true, 4 | 5) => normalised::<S, Streamed<F32>, 5>(s, sources, finish, to),
-        (true, _) => normalised::<S, Streamed<F32>, 0>(s, sources, finish, to),
-        (false, 0..=2) => normalised::<S, F32, 2>(s, sources, finish, to),
-        (false, 3) => normalised::<S, F32, 3>(s, sources, finish, to),
-        (false, 4 | 5) => normalised::<S, F32, 5>(s, sources, finish, to),
-        (false, _) => normalised::<S, F32, 0>(s, sources, finish, to),
+    match (finish.dtype, is_final, streams) {
+        (DType::F32, true, true) => normalised::<S, Streamed<F32>>(s, sources, finish, to),
+        (DType::F16, true, true) => normalised::<S, Streamed<F16>>(s, sources, finish, to),
+        (DType::F16, true, false) => normalised::<S, F16>(s, sources, finish, to),
+        _ => normalised::<S, F32>(s, sources, finish, to),
     }
     match finish.dtype {
         _ if is_final => {}
@@ -164,10 +158,21 @@ pub(super) fn row<S: Simd>(
     }
 }
 
-/// Writes a row of normalised R, G and B as floats. Each source has at most `PAIRS` pairs of rows, or any number if
-/// `PAIRS` is 0.
+/// Writes a row of normalised R, G and B in whole blocks of columns.
 #[inline(always)]
-fn normalised<S: Simd, E: ElementType, const PAIRS: usize>(
+fn normalised<S: Simd, E: ElementType>(s: S, sources: [ResizedRows; 3], finish: &Finish, to: [&mut [u8]; 3]) {
+    // Most bilinear filters cover two or three pairs of rows; most cubic filters cover up to five pairs.
+    match sources.iter().map(ResizedRows::pairs).max().unwrap_or(0) {
+        0..=2 => normalised_sums::<S, E, 2>(s, sources, finish, to),
+        3 => normalised_sums::<S, E, 3>(s, sources, finish, to),
+        4 | 5 => normalised_sums::<S, E, 5>(s, sources, finish, to),
+        _ => normalised_sums::<S, E, 0>(s, sources, finish, to),
+    }
+}
+
+/// Does the work of [`normalised`]. Each source has at most `PAIRS` pairs of rows, or any number if `PAIRS` is 0.
+#[inline(always)]
+fn normalised_sums<S: Simd, E: ElementType, const PAIRS: usize>(
     s: S,
     [first, second, third]: [ResizedRows; 3],
     finish: &Finish,

@@ -27,11 +27,12 @@ impl IdctBlock {
 }
 
 /// The index of the coefficient of vertical frequency `u` and horizontal frequency `j`. Rows that are multiplied
-/// together (0 and 4, 2 and 6, 1 and 3, 5 and 7) are interleaved, ready for multiply-and-add of pairs.
+/// together (0 and 4, 2 and 6, 1 and 3, 5 and 7) are interleaved, ready for multiply-and-add of pairs. Columns are in
+/// the order of these pairs, ready for the second pass.
 const fn position(u: usize, j: usize) -> usize {
     const PAIR: [usize; 8] = [0, 2, 1, 2, 0, 3, 1, 3];
     const HALF: [usize; 8] = [0, 0, 0, 1, 1, 0, 1, 1];
-    PAIR[u] * 16 + 2 * j + HALF[u]
+    PAIR[u] * 16 + 2 * (2 * PAIR[j] + HALF[j]) + HALF[u]
 }
 
 /// The natural index (8·row + column) of each coefficient in coding order (ITU T.81, figure A.6).
@@ -151,7 +152,28 @@ pub(super) trait InverseDct {
         out: &mut [u8],
         stride: usize,
     ) -> Result<(), OutOfRange>;
+
+    /// Does the same for a block that is zero outside of its first four rows and columns ([`SMALL`]).
+    #[inline(always)]
+    fn small_block(
+        block: &mut IdctBlock,
+        quantisation: &Quantisation,
+        out: &mut [u8],
+        stride: usize,
+    ) -> Result<(), OutOfRange> {
+        Self::block(block, quantisation, out, stride)
+    }
 }
+
+/// The mask of the coefficients of the first four rows and columns: bit k stands for coefficient k in coding order.
+pub(super) const SMALL: u64 = {
+    let (mut mask, mut k) = (0, 0);
+    while k < 64 {
+        mask |= ((ZIGZAG[k] % 8 < 4 && ZIGZAG[k] < 32) as u64) << k;
+        k += 1;
+    }
+    mask
+};
 
 /// Transforms a block whose only nonzero coefficient is `dc`, which is not yet multiplied by its quantisation step.
 /// Writes 8×8 samples to `out`, rows `stride` apart.

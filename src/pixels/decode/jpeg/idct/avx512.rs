@@ -113,11 +113,11 @@ fn factors(low: i32, high: i32) -> __m512i {
 /// Transforms one dimension. `x` has the inputs (0, 4), (2, 6), (1, 3), (5, 7) as pairs of 16 bits, for eight columns
 /// of each block. The outputs are 32 bits wide, divided by 2^SHIFT and rounded.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 fn pass<const SHIFT: u32>(x: [__m512i; 4]) -> [__m512i; 8] {
     let rounding = _mm512_set1_epi32(1 << (SHIFT - 1));
-    let sum = _mm512_add_epi32(_mm512_madd_epi16(x[0], factors(ONE, ONE)), rounding);
-    let difference = _mm512_add_epi32(_mm512_madd_epi16(x[0], factors(ONE, -ONE)), rounding);
+    let sum = _mm512_dpwssd_epi32(rounding, x[0], factors(ONE, ONE));
+    let difference = _mm512_dpwssd_epi32(rounding, x[0], factors(ONE, -ONE));
     let outer = _mm512_madd_epi16(x[1], factors(EVEN[0][0], EVEN[0][1]));
     let inner = _mm512_madd_epi16(x[1], factors(EVEN[1][0], EVEN[1][1]));
     let even = [
@@ -128,23 +128,45 @@ fn pass<const SHIFT: u32>(x: [__m512i; 4]) -> [__m512i; 8] {
     ];
     let mut y = [rounding; 8];
     for i in 0..4 {
-        let odd = _mm512_add_epi32(
-            _mm512_madd_epi16(x[2], factors(ODD[i][0], ODD[i][1])),
-            _mm512_madd_epi16(x[3], factors(ODD[i][2], ODD[i][3])),
-        );
+        let odd = _mm512_madd_epi16(x[2], factors(ODD[i][0], ODD[i][1]));
+        let odd = _mm512_dpwssd_epi32(odd, x[3], factors(ODD[i][2], ODD[i][3]));
         y[i] = _mm512_srai_epi32::<SHIFT>(_mm512_add_epi32(even[i], odd));
         y[7 - i] = _mm512_srai_epi32::<SHIFT>(_mm512_sub_epi32(even[i], odd));
     }
     y
 }
 
-/// A block's coefficients in the order of [`PLACES`]: rows 0 and 4, 2 and 6 in the first register, rows 1 and 3, 5 and
-/// 7 in the second.
-pub(in super::super) type PlacedBlock = [__m512i; 2];
+/// A block's coefficients in the order of [`PLACES`].
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(in super::super) struct PlacedBlock(pub(in super::super) [i16; 64]);
+
+impl PlacedBlock {
+    pub(in super::super) const fn new() -> Self {
+        Self([0; 64])
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(in super::super) fn load(&self) -> PlacedRows {
+        halves(&self.0)
+    }
+}
+
+/// Rows 0 and 4, 2 and 6 of a block in the first register, rows 1 and 3, 5 and 7 in the second.
+type PlacedRows = [__m512i; 2];
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn halves(values: &[i16; 64]) -> PlacedRows {
+    let values = values.as_ptr();
+    // SAFETY: each load covers 32 of the 64 values of 2 bytes.
+    unsafe { [_mm512_loadu_si512(values.cast()), _mm512_loadu_si512(values.add(32).cast())] }
+}
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn placed(block: &IdctBlock) -> PlacedBlock {
+fn placed(block: &IdctBlock) -> PlacedRows {
     // SAFETY: the first pointer covers 64 values of 2 bytes, the second 256.
     unsafe {
         let (order, block) = (ORDER.as_ptr(), block.0.as_ptr());
@@ -155,7 +177,7 @@ fn placed(block: &IdctBlock) -> PlacedBlock {
 
 /// Transforms both blocks and clears them. Returns `None`, without any change, if a coefficient is too large.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 pub(in super::super) fn transform(
     blocks: &mut [IdctBlock; 2],
     quantisation: [&Quantisation; 2],
@@ -167,53 +189,61 @@ pub(in super::super) fn transform(
     Some(samples)
 }
 
+/// For each 16-bit lane of a register that has two rows of both blocks: the lane of the 32-bit value, of a register of
+/// the first or (from 32 on) of the second row. A block's first lane of 128 bits has the first row.
+static PAIRED: [u16; 32] = {
+    let mut lanes = [0; 32];
+    let mut at = 0;
+    while at < 32 {
+        let (block, row, column) = (at / 16, at / 8 % 2, at % 8);
+        lanes[at] = (32 * row + 16 * block + 2 * column) as u16;
+        at += 1;
+    }
+    lanes
+};
+
 /// Transforms two blocks in registers. Returns `None` if a coefficient is too large.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 pub(in super::super) fn transform_placed(
-    [[a01, a23], [b01, b23]]: [PlacedBlock; 2],
-    [a, b]: [&Quantisation; 2],
+    blocks: [PlacedRows; 2],
+    tables: [&Quantisation; 2],
 ) -> Option<PairSamples> {
-    let load = |a: &[i16; 64], b: &[i16; 64], i: usize| {
-        let [a, b] = [a, b].map(|values| {
-            let values: &[i16; 16] = values[16 * i..].first_chunk().expect("64 values");
-            // SAFETY: the reference covers 16 values of 2 bytes.
-            unsafe { _mm256_loadu_si256(values.as_ptr().cast()) }
-        });
-        _mm512_inserti64x4::<1>(_mm512_castsi256_si512(a), b)
-    };
+    let mut products = blocks;
+    // Check the limits separately from the sums: a product that wraps to -32768 stays negative in 16 bits, and would
+    // lower a sum that is already too large.
+    let mut beyond = 0;
+    for (block, table) in products.iter_mut().zip(tables) {
+        let (steps, limits) = (halves(&table.steps), halves(&table.limits));
+        for (i, rows) in block.iter_mut().enumerate() {
+            if table.coarse {
+                beyond |= _mm512_cmpgt_epi16_mask(_mm512_abs_epi16(*rows), limits[i]);
+            }
+            *rows = _mm512_mullo_epi16(*rows, steps[i]);
+        }
+    }
+    let [[a01, a23], [b01, b23]] = products;
     // The pairs of rows (0, 4), (2, 6), (1, 3), (5, 7) of both blocks.
-    let mut x = [
+    let x = [
         _mm512_shuffle_i64x2::<0b01_00_01_00>(a01, b01),
         _mm512_shuffle_i64x2::<0b11_10_11_10>(a01, b01),
         _mm512_shuffle_i64x2::<0b01_00_01_00>(a23, b23),
         _mm512_shuffle_i64x2::<0b11_10_11_10>(a23, b23),
     ];
     let mut sums = _mm512_setzero_si512();
-    // Check the limits separately from the sums: a product that wraps to -32768 stays negative in 16 bits, and would
-    // lower a sum that is already too large.
-    let mut beyond = 0;
-    for (i, x) in x.iter_mut().enumerate() {
-        if a.coarse || b.coarse {
-            beyond |= _mm512_cmpgt_epi16_mask(_mm512_abs_epi16(*x), load(&a.limits, &b.limits, i));
-        }
-        *x = _mm512_mullo_epi16(*x, load(&a.steps, &b.steps, i));
-        sums = _mm512_adds_epi16(sums, _mm512_abs_epi16(*x));
+    for x in x {
+        sums = _mm512_adds_epi16(sums, _mm512_abs_epi16(x));
     }
     if beyond | _mm512_cmpgt_epi16_mask(sums, _mm512_set1_epi16(QUICK as i16)) != 0 {
         return None;
     }
 
     // The first pass transforms columns: y[i] is row i. The second pass transforms rows; its input needs pairs of
-    // columns, as the first pass needed pairs of rows.
+    // columns, as the first pass needed pairs of rows. The values fit in 16 bits.
     let y = pass::<11>(x);
-    // In each lane, the 16-bit values of columns 0..8 become the pairs (0, 4), (2, 6), (1, 3), (5, 7).
-    let pairs = _mm_setr_epi8(0, 1, 8, 9, 4, 5, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
-    let pairs = _mm512_broadcast_i32x4(pairs);
-    let paired = |a, b| {
-        let rows = _mm512_permutex_epi64::<0b11_01_10_00>(_mm512_packs_epi32(a, b));
-        _mm512_shuffle_epi8(rows, pairs)
-    };
+    // SAFETY: the table has 32 values of 2 bytes.
+    let lanes = unsafe { _mm512_loadu_si512(PAIRED.as_ptr().cast()) };
+    let paired = |a, b| _mm512_permutex2var_epi16(a, lanes, b);
     let (r01, r23, r45, r67) =
         (paired(y[0], y[1]), paired(y[2], y[3]), paired(y[4], y[5]), paired(y[6], y[7]));
     let (low0, low1) = (_mm512_unpacklo_epi32(r01, r23), _mm512_unpacklo_epi32(r45, r67));

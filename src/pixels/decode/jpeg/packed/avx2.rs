@@ -76,7 +76,7 @@ const ESCAPED: [u8; 8] = {
 
 /// For each quarter of a block in coding order, a shuffle that moves its coefficients to the order of [`PLACES`]. 0x80
 /// clears the bytes that belong to the other quarters.
-static QUARTERS: [[u8; 64]; 4] = {
+static QUARTER_PLACES: [[u8; 64]; 4] = {
     let mut quarters = [[0x80; 64]; 4];
     let mut k = 0;
     while k < 64 {
@@ -136,12 +136,13 @@ pub(super) fn escaped_values(
 /// The processor must have the instructions of [`base::simd::Level::Avx2`].
 #[inline(always)]
 unsafe fn expand<const PLACED: bool>(unit: &mut UnitDecoder, number: usize, block: &mut [i16; 64]) {
-    // In half of all blocks, the second half contains only zeros. One branch for all steps is predicted better than one
-    // branch per step. SAFETY: the caller guarantees that the processor has the instructions.
+    // In many blocks, only the first quarter or half has nonzero coefficients. One branch for all steps is predicted
+    // better than one branch per step. SAFETY: the caller guarantees that the processor has the instructions.
     let escaped = unsafe {
-        match unit.blocks.nonzero[number] >> 32 {
-            0 => expand_halves::<1, PLACED>(unit.window, unit.blocks, number, block),
-            _ => expand_halves::<2, PLACED>(unit.window, unit.blocks, number, block),
+        match unit.blocks.nonzero[number] {
+            0..=0xFFFF => expand_quarters::<1, 1, PLACED>(unit.window, unit.blocks, number, block),
+            0..=0xFFFF_FFFF => expand_quarters::<2, 1, PLACED>(unit.window, unit.blocks, number, block),
+            _ => expand_quarters::<4, 2, PLACED>(unit.window, unit.blocks, number, block),
         }
     };
     if escaped != 0 {
@@ -150,11 +151,11 @@ unsafe fn expand<const PLACED: bool>(unit: &mut UnitDecoder, number: usize, bloc
     }
 }
 
-/// Does the work of [`expand`] for a block whose last nonzero coefficient is in its first half (`HALVES` = 1) or in its
-/// second half (`HALVES` = 2). Returns the mask of the coefficients whose escapes are not yet added to their values.
+/// Does the work of [`expand`] for a block whose nonzero coefficients are in its first `QUARTERS` quarters, which are in
+/// its first `HALVES` halves. Returns the mask of the coefficients whose escapes are not yet added to their values.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn expand_halves<const HALVES: usize, const PLACED: bool>(
+fn expand_quarters<const QUARTERS: usize, const HALVES: usize, const PLACED: bool>(
     window: &UnitWindow,
     blocks: &UnitBlocks,
     number: usize,
@@ -166,18 +167,22 @@ fn expand_halves<const HALVES: usize, const PLACED: bool>(
     let before = |mask: u64, half: usize| half * (mask as u32).count_ones() as usize;
     let (mut rests, mut values) = (LaneBytes([0; 72]), LaneBytes([0; 72]));
     for half in 0..HALVES {
-        put(&mut rests, half, remainders(window, blocks.rest[number] as usize, width, half));
+        put(&mut rests, half, remainders::<QUARTERS>(window, blocks.rest[number] as usize, width, half));
     }
     for half in 0..HALVES {
-        let large = spread(&rests, before(large, half), half_of(large, half));
+        let large = spread::<QUARTERS>(&rests, before(large, half), half_of(large, half));
         put(&mut values, half, signed(large, half_of(negative, half)));
     }
     let (mut all, mut escaped) = ([_mm256_setzero_si256(); HALVES], 0);
     for (half, all) in all.iter_mut().enumerate() {
-        *all = spread(&values, before(nonzero, half), half_of(nonzero, half));
+        *all = spread::<QUARTERS>(&values, before(nonzero, half), half_of(nonzero, half));
         escaped |= u64::from(equal(*all, ESCAPED[width])) << (32 * half);
     }
-    store(if PLACED { in_places(all) } else { in_coding_order(all) }, blocks.dc[number], block);
+    store(
+        if PLACED { in_places::<QUARTERS, HALVES>(all) } else { in_coding_order(all) },
+        blocks.dc[number],
+        block,
+    );
     escaped
 }
 
@@ -192,11 +197,11 @@ fn equal(values: __m256i, magnitude: u8) -> u32 {
 #[repr(align(64))]
 struct LaneBytes([u8; 72]);
 
-/// Unpacks 32 remainders of `width` bits, and returns each remainder plus 1 in a byte. The first remainder begins at
-/// bit `at`. If `half` is 1, the first 32 remainders are skipped.
+/// Unpacks 32 remainders (16 if `QUARTERS` is 1) of `width` bits, and returns each remainder plus 1 in a byte. The first
+/// remainder begins at bit `at`. If `half` is 1, the first 32 remainders are skipped.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn remainders(window: &UnitWindow, at: usize, width: usize, half: usize) -> __m256i {
+fn remainders<const QUARTERS: usize>(window: &UnitWindow, at: usize, width: usize, half: usize) -> __m256i {
     let table = &REST_TABLES[width][at % 8];
     // SAFETY: both fields of the table have 32 bytes, and the table is aligned to 64.
     let (places, factors) = unsafe {
@@ -209,7 +214,8 @@ fn remainders(window: &UnitWindow, at: usize, width: usize, half: usize) -> __m2
         let words = _mm256_mullo_epi16(_mm256_shuffle_epi8(bytes, places), factors);
         _mm256_srl_epi16(words, _mm_cvtsi32_si128(16 - width as i32))
     };
-    let all = _mm256_packus_epi16(sixteen(2 * half), sixteen(2 * half + 1));
+    let first = sixteen(2 * half);
+    let all = _mm256_packus_epi16(first, if QUARTERS == 1 { first } else { sixteen(2 * half + 1) });
     _mm256_add_epi8(_mm256_permute4x64_epi64::<0b11_01_10_00>(all), _mm256_set1_epi8(1))
 }
 
@@ -221,10 +227,11 @@ fn put(bytes: &mut LaneBytes, half: usize, values: __m256i) {
     unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), values) }
 }
 
-/// Moves consecutive bytes, starting at index `from`, to the lanes (of 32) that `mask` marks. The other lanes become 0.
+/// Moves consecutive bytes, starting at index `from`, to the lanes (of 32, or of 16 if `QUARTERS` is 1) that `mask`
+/// marks. The other lanes become 0.
 #[inline]
 #[target_feature(enable = "avx2,popcnt,bmi1,bmi2")]
-fn spread(bytes: &LaneBytes, from: usize, mask: u32) -> __m256i {
+fn spread<const QUARTERS: usize>(bytes: &LaneBytes, from: usize, mask: u32) -> __m256i {
     let eight = |group: u32| {
         let before = (mask & ((1 << (8 * group)) - 1)).count_ones() as usize;
         let these: &[u8; 8] = bytes.0[(from + before) & 63..].first_chunk().expect("eight bytes");
@@ -236,6 +243,9 @@ fn spread(bytes: &LaneBytes, from: usize, mask: u32) -> __m256i {
         }
     };
     let low = _mm_unpacklo_epi64(eight(0), eight(1));
+    if QUARTERS == 1 {
+        return _mm256_zextsi128_si256(low);
+    }
     let high = _mm_unpacklo_epi64(eight(2), eight(3));
     _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high)
 }
@@ -261,14 +271,14 @@ fn in_coding_order<const HALVES: usize>(halves: [__m256i; HALVES]) -> [__m256i; 
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn in_places<const HALVES: usize>(halves: [__m256i; HALVES]) -> [__m256i; 2] {
+fn in_places<const QUARTERS: usize, const HALVES: usize>(halves: [__m256i; HALVES]) -> [__m256i; 2] {
     let mut placed = [_mm256_setzero_si256(); 2];
     for (half, values) in halves.into_iter().enumerate() {
         let quarters = [
             _mm256_permute4x64_epi64::<0b01_00_01_00>(values),
             _mm256_permute4x64_epi64::<0b11_10_11_10>(values),
         ];
-        for (table, values) in QUARTERS[2 * half..].iter().zip(quarters) {
+        for (table, values) in QUARTER_PLACES[2 * half..QUARTERS].iter().zip(quarters) {
             for (placed, table) in placed.iter_mut().zip(table.as_chunks::<32>().0) {
                 // SAFETY: the reference covers 32 bytes.
                 let table = unsafe { _mm256_loadu_si256(table.as_ptr().cast()) };

@@ -47,18 +47,21 @@ const ORDER_OF_CODES: [u8; 64] = {
     order
 };
 
+/// The number of blocks that wait for their transform. While a block waits, its stores leave the processor's store
+/// buffer, so that vector loads over several of these stores do not stall. The number is even, for pairs.
+const WAITING: usize = 16;
+
 /// Transforms blocks in pairs, because a vector holds two blocks.
 pub(super) struct Avx512Expander {
-    /// A block that waits for the second block of its pair. [`Self::place`] is the block's place, or `None` if no block
-    /// waits. The fields are separate, because a struct of both would be moved byte by byte instead of in registers.
-    block: PlacedBlock,
-    place: Option<SamplePlace>,
+    blocks: [PlacedBlock; WAITING],
+    places: [SamplePlace; WAITING],
+    count: usize,
 }
 
 impl UnitSink for Avx512Expander {
     fn new() -> Self {
-        // SAFETY: code that names this type has detected AVX-512.
-        Self { block: [unsafe { _mm512_setzero_si512() }; 2], place: None }
+        let nowhere = SamplePlace { component: 0, at: 0 };
+        Self { blocks: [const { PlacedBlock::new() }; WAITING], places: [nowhere; WAITING], count: 0 }
     }
 
     #[inline(always)]
@@ -72,74 +75,79 @@ impl UnitSink for Avx512Expander {
         if unit.blocks.nonzero[number] == 0 {
             return target.write_dc(unit.blocks.dc[number], place);
         }
+        let at = self.count % WAITING;
         // SAFETY: code that names this type has detected AVX-512 with VBMI and VBMI2.
-        let block = unsafe { expand(unit, number, &IN_PLACES) };
-        let Some(first) = self.place.take() else {
-            (self.block, self.place) = (block, Some(place));
-            return Ok(());
-        };
-        let before = self.block;
-        let quantisation = [first, place].map(|place| &target.quantisation[place.component]);
-        // SAFETY: as above.
-        match unsafe { transform_placed([before, block], quantisation) } {
-            Some(samples) if place.component == first.component && place.at == first.at + 8 => {
-                let (_, out, stride) = target.at(first);
-                // SAFETY: as above.
-                unsafe { samples.write_side_by_side(out, stride) };
-                Ok(())
-            }
-            Some(samples) => {
-                // SAFETY: as above.
-                for (samples, place) in unsafe { samples.each() }.into_iter().zip([first, place]) {
-                    let (_, out, stride) = target.at(place);
-                    samples.write(out, stride);
-                }
-                Ok(())
-            }
-            None => {
-                transform_single(before, target, first)?;
-                transform_single(block, target, place)
-            }
-        }
+        unsafe { expand(unit, number, &IN_PLACES, &mut self.blocks[at].0) };
+        self.places[at] = place;
+        self.count += 1;
+        if self.count == WAITING { self.flush(target) } else { Ok(()) }
     }
 
     #[inline(always)]
     fn flush(&mut self, target: &mut BlockTarget) -> Result<(), OutOfRange> {
-        match self.place.take() {
-            Some(place) => transform_single(self.block, target, place),
-            None => Ok(()),
+        let count = std::mem::take(&mut self.count) % (WAITING + 1);
+        if count % 2 == 1 {
+            // The last block has no second block, so it is transformed and written twice.
+            self.blocks[count] = self.blocks[count - 1];
+            self.places[count] = self.places[count - 1];
+        }
+        let pairs = count.div_ceil(2);
+        // SAFETY: as above, and with VNNI.
+        unsafe {
+            transform_all(&self.blocks.as_chunks().0[..pairs], &self.places.as_chunks().0[..pairs], target)
         }
     }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+fn transform_all(
+    blocks: &[[PlacedBlock; 2]],
+    places: &[[SamplePlace; 2]],
+    target: &mut BlockTarget,
+) -> Result<(), OutOfRange> {
+    for (blocks, &[first, second]) in blocks.iter().zip(places) {
+        let tables = [&target.quantisation[first.component], &target.quantisation[second.component]];
+        match transform_placed([blocks[0].load(), blocks[1].load()], tables) {
+            Some(samples) if second.component == first.component && second.at == first.at + 8 => {
+                let (_, out, stride) = target.at(first);
+                // SAFETY: this function has the instructions.
+                unsafe { samples.write_side_by_side(out, stride) };
+            }
+            Some(samples) => {
+                // SAFETY: as above.
+                for (samples, place) in unsafe { samples.each() }.into_iter().zip([first, second]) {
+                    let (_, out, stride) = target.at(place);
+                    samples.write(out, stride);
+                }
+            }
+            None => {
+                transform_single(&blocks[0], target, first)?;
+                transform_single(&blocks[1], target, second)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cold]
 #[inline(never)]
 fn transform_single(
-    block: PlacedBlock,
+    block: &PlacedBlock,
     target: &mut BlockTarget,
     place: SamplePlace,
 ) -> Result<(), OutOfRange> {
     let mut alone = IdctBlock::new();
-    // SAFETY: the caller's level guarantees AVX-512.
-    unsafe { store(block, alone.0.first_chunk_mut().expect("64 values and more")) };
+    alone.0[..64].copy_from_slice(&block.0);
     let (quantisation, out, stride) = target.at(place);
     PortableIdct::block(&mut alone, quantisation, out, stride)
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn store(halves: PlacedBlock, block: &mut [i16; 64]) {
-    for (part, half) in block.as_chunks_mut::<32>().0.iter_mut().zip(halves) {
-        // SAFETY: the reference covers 32 values of 2 bytes.
-        unsafe { _mm512_storeu_si512(part.as_mut_ptr().cast(), half) };
-    }
 }
 
 impl ReadCoded for Avx512Expander {
     #[inline(always)]
     fn read(unit: &mut UnitDecoder, number: usize, block: &mut CodedBlock) {
         // SAFETY: code that names this type has detected AVX-512 with VBMI and VBMI2.
-        unsafe { store(expand(unit, number, &IN_CODING_ORDER), block) };
+        unsafe { expand(unit, number, &IN_CODING_ORDER, block) };
     }
 }
 
@@ -153,7 +161,7 @@ static IN_CODING_ORDER: BlockOrder = BlockOrder { order: ORDER_OF_CODES, places:
 
 static IN_PLACES: BlockOrder = BlockOrder { order: ORDER_OF_BYTES, places: *PLACES.first_chunk().unwrap() };
 
-/// The coefficients of block `number` in the order `to`.
+/// Writes the coefficients of block `number` in the order `to`.
 ///
 /// Inlined, so that it is compiled with the target features of its caller: a call per block would cost a tenth of the
 /// decoding time.
@@ -161,9 +169,9 @@ static IN_PLACES: BlockOrder = BlockOrder { order: ORDER_OF_BYTES, places: *PLAC
 /// # Safety
 /// The processor must have AVX-512 with VBMI and VBMI2.
 #[inline(always)]
-unsafe fn expand(unit: &mut UnitDecoder, number: usize, to: &'static BlockOrder) -> PlacedBlock {
+unsafe fn expand(unit: &mut UnitDecoder, number: usize, to: &'static BlockOrder, block: &mut [i16; 64]) {
     // SAFETY: the caller guarantees that the processor has the instructions.
-    unsafe {
+    let escaped = unsafe {
         let blocks = unit.blocks;
         let (width, rest) = (usize::from(blocks.width[number] & 7), blocks.rest[number]);
         let (nonzero, negative, large) =
@@ -182,33 +190,18 @@ unsafe fn expand(unit: &mut UnitDecoder, number: usize, to: &'static BlockOrder)
         let magnitudes = _mm512_add_epi8(one, _mm512_maskz_expand_epi8(large, _mm512_add_epi8(rests, one)));
         let values = _mm512_mask_sub_epi8(magnitudes, negative, _mm512_setzero_si512(), magnitudes);
         let placed = _mm512_permutexvar_epi8(order, _mm512_maskz_expand_epi8(nonzero, values));
-        let low = _mm512_cvtepi8_epi16(_mm512_castsi512_si256(placed));
-        let high = _mm512_cvtepi8_epi16(_mm512_extracti64x4_epi64::<1>(placed));
-        let halves = [_mm512_mask_set1_epi16(low, 1, blocks.dc[number]), high];
+        // The block has 64 values of 2 bytes.
+        let to: *mut i16 = block.as_mut_ptr();
+        _mm512_storeu_si512(to.cast(), _mm512_cvtepi8_epi16(_mm512_castsi512_si256(placed)));
+        _mm512_storeu_si512(to.add(32).cast(), _mm512_cvtepi8_epi16(_mm512_extracti64x4_epi64::<1>(placed)));
+        block[0] = blocks.dc[number];
         let escaped = _mm512_cmpeq_epi8_mask(rests, _mm512_set1_epi8(ESCAPE[width] as i8));
-        let escaped = _bzhi_u64(escaped, large.count_ones());
-        if escaped == 0 { halves } else { with_escapes(unit, number, escaped, halves, to) }
-    }
-}
-
-/// Adds the escapes (numbers at the unit's end) to the values of a block. `escaped` has one bit for each large
-/// coefficient: whether it has an escape.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
-fn with_escapes(
-    unit: &mut UnitDecoder,
-    number: usize,
-    escaped: u64,
-    [mut low, mut high]: PlacedBlock,
-    to: &'static BlockOrder,
-) -> PlacedBlock {
-    let put = |k: usize, value| {
-        let place = 1u64 << (to.places[k & 63] & 63);
-        // Going through memory would be slower: a register load cannot be forwarded from several smaller stores.
-        low = _mm512_mask_set1_epi16(low, place as u32, value);
-        high = _mm512_mask_set1_epi16(high, (place >> 32) as u32, value);
+        _bzhi_u64(escaped, large.count_ones())
     };
-    let (nonzero, large) = (unit.blocks.nonzero[number], unit.blocks.large[number]);
-    escaped_values(unit, number, _pdep_u64(_pdep_u64(escaped, large), nonzero), put);
-    [low, high]
+    if escaped != 0 {
+        let blocks = unit.blocks;
+        // SAFETY: as above.
+        let escaped = unsafe { _pdep_u64(_pdep_u64(escaped, blocks.large[number]), blocks.nonzero[number]) };
+        escaped_values(unit, number, escaped, |k, value| block[usize::from(to.places[k & 63]) & 63] = value);
+    }
 }

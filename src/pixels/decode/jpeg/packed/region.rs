@@ -1,7 +1,7 @@
 //! Decodes a region of a packed image to planes. Only the rows of MCUs and the units that the region touches are read.
 
 use super::super::RegionLayout;
-use super::super::idct::{IdctBlock, InverseDct, OutOfRange, PortableIdct, Quantisation, dc_only};
+use super::super::idct::{IdctBlock, InverseDct, OutOfRange, PortableIdct, Quantisation, SMALL, dc_only};
 use super::head::{BlockGrid, PackedHead, grids};
 use super::unit::{NO_BYTES, UNIT, UnitBlocks, UnitBytes, UnitWindow};
 use super::values::{Expand, PortableExpander};
@@ -109,7 +109,11 @@ impl<E: Expand, T: InverseDct> UnitSink for ByBlock<E, T> {
         let block = &mut self.block;
         E::expand(unit, number, block);
         let (quantisation, out, stride) = target.at(place);
-        T::block(block, quantisation, out, stride)
+        if unit.blocks.nonzero[number] & !SMALL == 0 {
+            T::small_block(block, quantisation, out, stride)
+        } else {
+            T::block(block, quantisation, out, stride)
+        }
     }
 
     #[inline(always)]
@@ -145,7 +149,9 @@ pub(super) fn decode(
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2")]
+#[target_feature(
+    enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2,avx512vnni"
+)]
 fn decode_avx512(job: &RegionJob, planes: &mut [Plane]) -> Result<(), DecodeError> {
     decode_with::<super::avx512::Avx512Expander>(job, planes)
 }

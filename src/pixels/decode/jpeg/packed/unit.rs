@@ -96,7 +96,25 @@ pub(super) fn load<const N: usize>(window: &UnitWindow, at: usize) -> &[u8; N] {
     window[at % MAX_BYTES..].first_chunk().expect("a load's bytes")
 }
 
-/// At least 57 bits, starting at bit `at`. The first bit is the lowest.
+/// The number of bits that [`bits`] always returns.
+const LOAD_BITS: u32 = 57;
+
+/// For each width of remainders, the first bit of every remainder that fits in [`LOAD_BITS`].
+const FIRST_BITS: [u64; 8] = {
+    let mut bits = [0; 8];
+    let mut width = 1;
+    while width < 8 {
+        let mut at = 0;
+        while at + width <= LOAD_BITS as usize {
+            bits[width] |= 1 << at;
+            at += width;
+        }
+        width += 1;
+    }
+    bits
+};
+
+/// At least [`LOAD_BITS`] bits, starting at bit `at`. The first bit is the lowest.
 #[inline(always)]
 pub(super) fn bits(window: &UnitWindow, at: usize) -> u64 {
     u64::from_le_bytes(*load(window, at / 8)) >> (at % 8)
@@ -105,11 +123,15 @@ pub(super) fn bits(window: &UnitWindow, at: usize) -> u64 {
 /// `count` bits, at most 63, starting at bit `at`.
 #[inline(always)]
 fn mask(window: &UnitWindow, at: usize, count: u32) -> u64 {
-    let mut bits = bits(window, at);
-    if count > 57 {
-        bits |= u64::from(load::<9>(window, at / 8)[8]) << 1 << (63 - at % 8);
-    }
-    lowest(bits, count)
+    // Without a branch, which would be mispredicted: almost half of all masks of luminance exceed [`LOAD_BITS`].
+    let last = u64::from(load::<9>(window, at / 8)[8]);
+    lowest(bits(window, at) | last << 1 << (63 - at % 8), count)
+}
+
+/// Does the same as [`mask`], faster if few masks have more than [`LOAD_BITS`] bits.
+#[inline(always)]
+fn short_mask(window: &UnitWindow, at: usize, count: u32) -> u64 {
+    if count > LOAD_BITS { mask(window, at, count) } else { lowest(bits(window, at), count) }
 }
 
 /// The lowest `count` bits of `bits`; `count` is at most 63.
@@ -171,8 +193,8 @@ impl UnitBlocks {
         let mut rest_at = mask_at + 2 * ones;
         for number in 0..wanted {
             let ones = self.nonzero[number].count_ones();
-            self.negative[number] = mask(window, mask_at, ones);
-            let large = mask(window, mask_at + ones as usize, ones);
+            self.negative[number] = short_mask(window, mask_at, ones);
+            let large = short_mask(window, mask_at + ones as usize, ones);
             self.large[number] = large;
             mask_at += 2 * ones as usize;
             self.rest[number] = rest_at as u32;
@@ -199,14 +221,19 @@ impl UnitBlocks {
 
     fn count_escapes(&self, window: &UnitWindow, number: usize) -> usize {
         let (width, mut at) = (u32::from(self.width[number]), self.rest[number] as usize);
-        if width == 0 {
-            return 0;
-        }
-        let escape = u64::from(ESCAPE[width as usize]);
-        let mut count = 0;
-        for _ in 0..self.large[number].count_ones() {
-            count += usize::from(lowest(bits(window, at), width) == escape);
-            at += width as usize;
+        let Some(most) = LOAD_BITS.checked_div(width) else { return 0 };
+        // The remainders of one load are compared at once: a bit of `equal` for each that is an escape code.
+        let first = FIRST_BITS[width as usize & 7];
+        let (code, high) = (first * u64::from(ESCAPE[width as usize & 7]), first << (width - 1));
+        let (mut left, mut count) = (self.large[number].count_ones(), 0);
+        while left != 0 {
+            let these = left.min(most);
+            let differ = bits(window, at) ^ code;
+            let below = high - first;
+            let equal = !((differ & below) + below | differ) & high;
+            count += lowest(equal, these * width).count_ones() as usize;
+            at += (these * width) as usize;
+            left -= these;
         }
         count
     }
