@@ -113,11 +113,11 @@ fn factors(low: i32, high: i32) -> __m512i {
 /// Transforms one dimension. `x` has the inputs (0, 4), (2, 6), (1, 3), (5, 7) as pairs of 16 bits, for eight columns
 /// of each block. The outputs are 32 bits wide, divided by 2^SHIFT and rounded.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+#[target_feature(enable = "avx512f,avx512bw")]
 fn pass<const SHIFT: u32>(x: [__m512i; 4]) -> [__m512i; 8] {
     let rounding = _mm512_set1_epi32(1 << (SHIFT - 1));
-    let sum = _mm512_dpwssd_epi32(rounding, x[0], factors(ONE, ONE));
-    let difference = _mm512_dpwssd_epi32(rounding, x[0], factors(ONE, -ONE));
+    let sum = _mm512_add_epi32(_mm512_madd_epi16(x[0], factors(ONE, ONE)), rounding);
+    let difference = _mm512_add_epi32(_mm512_madd_epi16(x[0], factors(ONE, -ONE)), rounding);
     let outer = _mm512_madd_epi16(x[1], factors(EVEN[0][0], EVEN[0][1]));
     let inner = _mm512_madd_epi16(x[1], factors(EVEN[1][0], EVEN[1][1]));
     let even = [
@@ -128,8 +128,10 @@ fn pass<const SHIFT: u32>(x: [__m512i; 4]) -> [__m512i; 8] {
     ];
     let mut y = [rounding; 8];
     for i in 0..4 {
-        let odd = _mm512_madd_epi16(x[2], factors(ODD[i][0], ODD[i][1]));
-        let odd = _mm512_dpwssd_epi32(odd, x[3], factors(ODD[i][2], ODD[i][3]));
+        let odd = _mm512_add_epi32(
+            _mm512_madd_epi16(x[2], factors(ODD[i][0], ODD[i][1])),
+            _mm512_madd_epi16(x[3], factors(ODD[i][2], ODD[i][3])),
+        );
         y[i] = _mm512_srai_epi32::<SHIFT>(_mm512_add_epi32(even[i], odd));
         y[7 - i] = _mm512_srai_epi32::<SHIFT>(_mm512_sub_epi32(even[i], odd));
     }
@@ -177,7 +179,7 @@ fn placed(block: &IdctBlock) -> PlacedRows {
 
 /// Transforms both blocks and clears them. Returns `None`, without any change, if a coefficient is too large.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+#[target_feature(enable = "avx512f,avx512bw")]
 pub(in super::super) fn transform(
     blocks: &mut [IdctBlock; 2],
     quantisation: [&Quantisation; 2],
@@ -204,7 +206,7 @@ static PAIRED: [u16; 32] = {
 
 /// Transforms two blocks in registers. Returns `None` if a coefficient is too large.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+#[target_feature(enable = "avx512f,avx512bw")]
 pub(in super::super) fn transform_placed(
     blocks: [PlacedRows; 2],
     tables: [&Quantisation; 2],

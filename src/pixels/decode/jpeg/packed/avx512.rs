@@ -26,6 +26,21 @@ static GATHER: [[u8; 64]; 8] = {
     tables
 };
 
+/// For each width of remainders and each bit offset of the first remainder in its byte: the bit offsets in a quadword of
+/// its eight remainders, in one byte each.
+static SHIFTS: [[u64; 8]; 8] = {
+    let mut tables = [[0; 8]; 8];
+    let mut at = 0;
+    while at < 64 {
+        tables[at / 8][at % 8] = 0x0706_0504_0302_0100 * (at / 8) as u64 + 0x0101_0101_0101_0101 * (at % 8) as u64;
+        at += 1;
+    }
+    tables
+};
+
+/// For each width of remainders, the largest remainder.
+static LARGEST: [u8; 8] = [0, 1, 3, 7, 15, 31, 63, 127];
+
 /// For each position in the order of [`PLACES`], the index of its coefficient in coding order.
 const ORDER_OF_BYTES: [u8; 64] = {
     let mut order = [0; 64];
@@ -92,7 +107,7 @@ impl UnitSink for Avx512Expander {
             self.places[count] = self.places[count - 1];
         }
         let pairs = count.div_ceil(2);
-        // SAFETY: as above, and with VNNI.
+        // SAFETY: as above.
         unsafe {
             transform_all(&self.blocks.as_chunks().0[..pairs], &self.places.as_chunks().0[..pairs], target)
         }
@@ -100,7 +115,7 @@ impl UnitSink for Avx512Expander {
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+#[target_feature(enable = "avx512f,avx512bw")]
 fn transform_all(
     blocks: &[[PlacedBlock; 2]],
     places: &[[SamplePlace; 2]],
@@ -181,13 +196,11 @@ unsafe fn expand(unit: &mut UnitDecoder, number: usize, to: &'static BlockOrder,
         let order = _mm512_loadu_si512(to.order.as_ptr().cast());
         let bytes: &[u8; 64] = load(unit.window, rest as usize / 8);
         let packed = _mm512_permutexvar_epi8(gather, _mm512_loadu_si512(bytes.as_ptr().cast()));
-        // In each quadword, the remainder for byte i begins i · `width` bits after the first remainder.
-        let steps =
-            0x0706_0504_0302_0100u64.wrapping_mul(width as u64) + u64::from(rest % 8) * 0x0101_0101_0101_0101;
-        let shifted = _mm512_multishift_epi64_epi8(_mm512_set1_epi64(steps as i64), packed);
-        let rests = _mm512_and_si512(shifted, _mm512_set1_epi8(((1u32 << width) - 1) as i8));
-        let one = _mm512_set1_epi8(1);
-        let magnitudes = _mm512_add_epi8(one, _mm512_maskz_expand_epi8(large, _mm512_add_epi8(rests, one)));
+        let shifts = _mm512_set1_epi64(SHIFTS[width][rest as usize % 8] as i64);
+        let shifted = _mm512_multishift_epi64_epi8(shifts, packed);
+        let rests = _mm512_and_si512(shifted, _mm512_set1_epi8(LARGEST[width] as i8));
+        let large_magnitudes = _mm512_add_epi8(rests, _mm512_set1_epi8(2));
+        let magnitudes = _mm512_mask_expand_epi8(_mm512_set1_epi8(1), large, large_magnitudes);
         let values = _mm512_mask_sub_epi8(magnitudes, negative, _mm512_setzero_si512(), magnitudes);
         let placed = _mm512_permutexvar_epi8(order, _mm512_maskz_expand_epi8(nonzero, values));
         // The block has 64 values of 2 bytes.
