@@ -181,9 +181,9 @@ impl PairedBlockSink {
                         let (_, out, stride) = first.find(components, planes);
                         samples.write_side_by_side(out, stride);
                     } else {
-                        for (samples, place) in samples.each().into_iter().zip(places) {
+                        for (block, place) in places.into_iter().enumerate() {
                             let (_, out, stride) = place.find(components, planes);
-                            samples.write(out, stride);
+                            samples.write(block, out, stride);
                         }
                     }
                 }

@@ -137,8 +137,13 @@ impl Quantisation {
 const LIMIT: i32 = 2950;
 
 /// If no sum (see [`LIMIT`]) is larger than this, the transform does not overflow. Values between the passes fit in 16
-/// bits (8400 · 1.387 · 4 / 2 < 2^15). Values in the second pass fit in 32 bits (16 · 2100 · 4 · 1.387² · 2^13 < 2^31).
-const QUICK: i32 = 2100;
+/// bits (8240 · 1.387 · 4 / 2 + [`CENTRE`] < 2^15). Values in the second pass fit in 32 bits (16 · 2060 · 4 · 1.387² ·
+/// 2^13 + 2^13 · [`CENTRE`] < 2^31).
+const QUICK: i32 = 2060;
+
+/// What vector code adds to column 0 between the passes. It becomes the second pass's rounding and 128, the sample of
+/// coefficients that are all zero.
+const CENTRE: i32 = ((1 << 17) + (128 << 18)) / ONE;
 
 /// Error: the coefficients of a block exceed the range of 8-bit samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -112,7 +112,7 @@ pub(super) fn decode(
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,avx512f,avx512bw")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,avx512f,avx512bw,avx512vbmi")]
 fn decode_avx512(scan: &Scan, planes: &mut [Plane], rows: &mut Vec<RowStart>) -> Result<(), ScanFailure> {
     decode_with::<super::blocks::PairedBlockSink>(scan, planes, rows)
 }

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{EVEN, IdctBlock, InverseDct, ODD, ONE, OutOfRange, PortableIdct, QUICK, Quantisation};
+use super::{CENTRE, EVEN, IdctBlock, InverseDct, ODD, ONE, OutOfRange, PortableIdct, QUICK, Quantisation};
 
 /// The inverse DCT for processors of [`base::simd::Level::Avx2`] and above; other processors must not run it.
 pub(in super::super) struct Avx2Idct;
@@ -60,14 +60,16 @@ fn factors(low: i32, high: i32) -> __m256i {
     _mm256_set1_epi32((low & 0xFFFF) | high << 16)
 }
 
+/// What the first pass adds to its sums, whose first lane is column 0: the rounding and [`CENTRE`].
+const FIRST_LANE: i32 = (1 << 10) + (CENTRE << 11);
+
 /// Transforms one dimension. `x` has the inputs (0, 4), (2, 6), (1, 3), (5, 7) as pairs of 16 bits, eight columns each.
-/// The outputs are 32 bits wide, divided by 2^SHIFT and rounded.
+/// The outputs are 32 bits wide, divided by 2^SHIFT and rounded. `start` has what rounds them.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn pass<const SHIFT: i32>(x: [__m256i; 4]) -> [__m256i; 8] {
-    let rounding = _mm256_set1_epi32(1 << (SHIFT - 1));
-    let sum = _mm256_add_epi32(_mm256_madd_epi16(x[0], factors(ONE, ONE)), rounding);
-    let difference = _mm256_add_epi32(_mm256_madd_epi16(x[0], factors(ONE, -ONE)), rounding);
+fn pass<const SHIFT: i32>(x: [__m256i; 4], start: __m256i) -> [__m256i; 8] {
+    let sum = _mm256_add_epi32(_mm256_madd_epi16(x[0], factors(ONE, ONE)), start);
+    let difference = _mm256_add_epi32(_mm256_madd_epi16(x[0], factors(ONE, -ONE)), start);
     let outer = _mm256_madd_epi16(x[1], factors(EVEN[0][0], EVEN[0][1]));
     let inner = _mm256_madd_epi16(x[1], factors(EVEN[1][0], EVEN[1][1]));
     let even = [
@@ -76,7 +78,7 @@ fn pass<const SHIFT: i32>(x: [__m256i; 4]) -> [__m256i; 8] {
         _mm256_sub_epi32(difference, inner),
         _mm256_sub_epi32(sum, outer),
     ];
-    let mut y = [rounding; 8];
+    let mut y = [start; 8];
     for i in 0..4 {
         let odd = _mm256_add_epi32(
             _mm256_madd_epi16(x[2], factors(ODD[i][0], ODD[i][1])),
@@ -134,7 +136,8 @@ unsafe fn transform(block: &mut IdctBlock, quantisation: &Quantisation, out: *mu
     let Some(x) = products::<4>(block, quantisation) else { return false };
     // The first pass transforms columns: y[i] is row i. The second pass transforms rows; its input needs pairs of
     // columns, as the first pass needed pairs of rows.
-    let y = pass::<11>(x);
+    let start = _mm256_setr_epi32(FIRST_LANE, 1 << 10, 1 << 10, 1 << 10, 1 << 10, 1 << 10, 1 << 10, 1 << 10);
+    let y = pass::<11>(x, start);
     // Each lane has a row; its columns are the pairs (0, 4), (2, 6), (1, 3), (5, 7).
     let paired = |a, b| _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(a, b));
     let (r01, r23, r45, r67) =
@@ -142,12 +145,13 @@ unsafe fn transform(block: &mut IdctBlock, quantisation: &Quantisation, out: *mu
     let (low0, low1) = (_mm256_unpacklo_epi32(r01, r23), _mm256_unpacklo_epi32(r45, r67));
     let (high0, high1) = (_mm256_unpackhi_epi32(r01, r23), _mm256_unpackhi_epi32(r45, r67));
     // In each register, lane 0 has rows 0, 2, 4, 6 and lane 1 has rows 1, 3, 5, 7.
-    let y = pass::<18>([
+    let x = [
         _mm256_unpacklo_epi64(low0, low1),
         _mm256_unpackhi_epi64(low0, low1),
         _mm256_unpacklo_epi64(high0, high1),
         _mm256_unpackhi_epi64(high0, high1),
-    ]);
+    ];
+    let y = pass::<18>(x, _mm256_setzero_si256());
     // SAFETY: the caller guarantees 8 rows of 8 bytes.
     unsafe { write(y, [0, 2, 4, 6, 1, 3, 5, 7], out, stride) };
     true
@@ -177,9 +181,10 @@ unsafe fn transform_small(
             _mm256_castsi256_si128(factors(b[of][0], b[of][1])),
         )
     };
-    let rounding = _mm256_set1_epi32(1 << 10);
+    let start =
+        _mm256_setr_epi32(FIRST_LANE, 1 << 10, 1 << 10, 1 << 10, FIRST_LANE, 1 << 10, 1 << 10, 1 << 10);
     let half_pass = |rows: [[[i32; 2]; 2]; 2]| {
-        let even = _mm256_add_epi32(_mm256_madd_epi16(x[0], two(rows, 0)), rounding);
+        let even = _mm256_add_epi32(_mm256_madd_epi16(x[0], two(rows, 0)), start);
         let odd = _mm256_madd_epi16(x[1], two(rows, 1));
         let (sum, difference) = (_mm256_add_epi32(even, odd), _mm256_sub_epi32(even, odd));
         (_mm256_srai_epi32::<11>(sum), _mm256_srai_epi32::<11>(difference))
@@ -191,10 +196,9 @@ unsafe fn transform_small(
     // In each register, lane 0 has rows 0, 2, 7, 5 and lane 1 has rows 1, 3, 6, 4.
     let columns02 = _mm256_castps_si256(_mm256_shuffle_ps::<0b10_00_10_00>(first, second));
     let columns13 = _mm256_castps_si256(_mm256_shuffle_ps::<0b11_01_11_01>(first, second));
-    let rounding = _mm256_set1_epi32(1 << 17);
-    let mut y = [rounding; 8];
+    let mut y = [start; 8];
     for (i, [even, odd]) in SMALL_FACTORS.into_iter().enumerate() {
-        let even = _mm256_add_epi32(_mm256_madd_epi16(columns02, factors(even[0], even[1])), rounding);
+        let even = _mm256_madd_epi16(columns02, factors(even[0], even[1]));
         let odd = _mm256_madd_epi16(columns13, factors(odd[0], odd[1]));
         y[i] = _mm256_srai_epi32::<18>(_mm256_add_epi32(even, odd));
         y[7 - i] = _mm256_srai_epi32::<18>(_mm256_sub_epi32(even, odd));
@@ -220,16 +224,14 @@ const SMALL_FACTORS: [[[i32; 2]; 2]; 4] = [
 #[target_feature(enable = "avx2")]
 unsafe fn write(y: [__m256i; 8], rows: [usize; 8], out: *mut u8, stride: usize) {
     // Saturating packs clamp the values; each lane then has four columns of four rows.
-    let columns = |a, b, c, d| _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
+    let columns = |a, b, c, d| _mm256_packus_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
     let transpose = _mm256_setr_epi8(
         0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, //
         0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,
     );
     let left = _mm256_shuffle_epi8(columns(y[0], y[1], y[2], y[3]), transpose);
     let right = _mm256_shuffle_epi8(columns(y[4], y[5], y[6], y[7]), transpose);
-    let center = _mm256_set1_epi8(-128);
-    let first = _mm256_xor_si256(_mm256_unpacklo_epi32(left, right), center);
-    let second = _mm256_xor_si256(_mm256_unpackhi_epi32(left, right), center);
+    let (first, second) = (_mm256_unpacklo_epi32(left, right), _mm256_unpackhi_epi32(left, right));
     for (samples, lane) in [
         (_mm256_castsi256_si128(first), 0),
         (_mm256_castsi256_si128(second), 2),

@@ -3,7 +3,9 @@
 
 use std::arch::x86_64::*;
 
-use super::{EVEN, IdctBlock, InverseDct, ODD, ONE, OutOfRange, PLACES, PortableIdct, QUICK, Quantisation};
+use super::{
+    CENTRE, EVEN, IdctBlock, InverseDct, ODD, ONE, OutOfRange, PLACES, PortableIdct, QUICK, Quantisation,
+};
 
 /// For each index in a block that is stored for the transform, the index of the same coefficient in coding order.
 pub(in super::super) static ORDER: [u16; 64] = {
@@ -16,52 +18,30 @@ pub(in super::super) static ORDER: [u16; 64] = {
     order
 };
 
-/// A block's samples. The registers have the rows 0 and 2, 1 and 3, 4 and 6, 5 and 7.
-pub(in super::super) struct BlockSamples([__m128i; 4]);
-
-impl BlockSamples {
-    #[inline(always)]
-    pub(in super::super) fn write(self, out: &mut [u8], stride: usize) {
-        let out = &mut out[..7 * stride + 8];
-        for (rows, row) in self.0.into_iter().zip([0, 1, 4, 5]) {
-            // SAFETY: rows 0..8 of 8 bytes are inside `out`; SSE2 is part of x86-64.
-            unsafe {
-                let out = out.as_mut_ptr();
-                _mm_storel_epi64(out.add(row * stride).cast(), rows);
-                _mm_storel_epi64(out.add((row + 2) * stride).cast(), _mm_unpackhi_epi64(rows, rows));
-            }
-        }
-    }
-}
-
-/// The samples of two blocks. The first register has rows 0 and 2, then 1 and 3, of each block; the second has rows 4
-/// and 6, then 5 and 7.
+/// The samples of two blocks. The first register has rows 0 to 3 of both blocks, the second has rows 4 to 7. Each lane
+/// of 128 bits has a row of the first block, then the same row of the second block.
+#[derive(Clone, Copy)]
 pub(in super::super) struct PairSamples([__m512i; 2]);
 
 impl PairSamples {
-    /// The samples of each block.
+    /// Writes the samples of the first (0) or second `block` to `out`, rows `stride` apart.
     ///
     /// # Safety
     /// The processor has AVX-512.
     #[inline(always)]
-    pub(in super::super) unsafe fn each(self) -> [BlockSamples; 2] {
-        let [first, second] = self.0;
-        // SAFETY: the caller guarantees that the processor has the instructions.
-        unsafe {
-            [
-                BlockSamples([
-                    _mm512_castsi512_si128(first),
-                    _mm512_extracti32x4_epi32::<1>(first),
-                    _mm512_castsi512_si128(second),
-                    _mm512_extracti32x4_epi32::<1>(second),
-                ]),
-                BlockSamples([
-                    _mm512_extracti32x4_epi32::<2>(first),
-                    _mm512_extracti32x4_epi32::<3>(first),
-                    _mm512_extracti32x4_epi32::<2>(second),
-                    _mm512_extracti32x4_epi32::<3>(second),
-                ]),
-            ]
+    pub(in super::super) unsafe fn write(self, block: usize, out: &mut [u8], stride: usize) {
+        let out = out[..7 * stride + 8].as_mut_ptr();
+        for (samples, row) in self.0.into_iter().zip([0, 4]) {
+            // SAFETY: rows 0..8 of 8 bytes are inside `out`; the caller guarantees that the processor has the
+            // instructions.
+            unsafe {
+                let place = |number: usize| out.add((row + number) * stride).cast();
+                let samples = if block == 0 { samples } else { _mm512_unpackhi_epi64(samples, samples) };
+                _mm_storel_epi64(place(0), _mm512_castsi512_si128(samples));
+                _mm_storel_epi64(place(1), _mm512_extracti32x4_epi32::<1>(samples));
+                _mm_storel_epi64(place(2), _mm512_extracti32x4_epi32::<2>(samples));
+                _mm_storel_epi64(place(3), _mm512_extracti32x4_epi32::<3>(samples));
+            }
         }
     }
 
@@ -76,13 +56,11 @@ impl PairSamples {
             // SAFETY: rows 0..8 of 16 bytes are inside `out`; the caller guarantees that the processor has the
             // instructions.
             unsafe {
-                let order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
-                let rows = _mm512_permutexvar_epi64(order, samples);
                 let place = |number: usize| out.add((row + number) * stride).cast();
-                _mm_storeu_si128(place(0), _mm512_castsi512_si128(rows));
-                _mm_storeu_si128(place(2), _mm512_extracti32x4_epi32::<1>(rows));
-                _mm_storeu_si128(place(1), _mm512_extracti32x4_epi32::<2>(rows));
-                _mm_storeu_si128(place(3), _mm512_extracti32x4_epi32::<3>(rows));
+                _mm_storeu_si128(place(0), _mm512_castsi512_si128(samples));
+                _mm_storeu_si128(place(1), _mm512_extracti32x4_epi32::<1>(samples));
+                _mm_storeu_si128(place(2), _mm512_extracti32x4_epi32::<2>(samples));
+                _mm_storeu_si128(place(3), _mm512_extracti32x4_epi32::<3>(samples));
             }
         }
     }
@@ -111,13 +89,12 @@ fn factors(low: i32, high: i32) -> __m512i {
 }
 
 /// Transforms one dimension. `x` has the inputs (0, 4), (2, 6), (1, 3), (5, 7) as pairs of 16 bits, for eight columns
-/// of each block. The outputs are 32 bits wide, divided by 2^SHIFT and rounded.
+/// of each block. The outputs are 32 bits wide, divided by 2^SHIFT and rounded. `start` has what rounds them.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn pass<const SHIFT: u32>(x: [__m512i; 4]) -> [__m512i; 8] {
-    let rounding = _mm512_set1_epi32(1 << (SHIFT - 1));
-    let sum = _mm512_add_epi32(_mm512_madd_epi16(x[0], factors(ONE, ONE)), rounding);
-    let difference = _mm512_add_epi32(_mm512_madd_epi16(x[0], factors(ONE, -ONE)), rounding);
+fn pass<const SHIFT: u32>(x: [__m512i; 4], start: __m512i) -> [__m512i; 8] {
+    let sum = _mm512_add_epi32(_mm512_madd_epi16(x[0], factors(ONE, ONE)), start);
+    let difference = _mm512_add_epi32(_mm512_madd_epi16(x[0], factors(ONE, -ONE)), start);
     let outer = _mm512_madd_epi16(x[1], factors(EVEN[0][0], EVEN[0][1]));
     let inner = _mm512_madd_epi16(x[1], factors(EVEN[1][0], EVEN[1][1]));
     let even = [
@@ -126,7 +103,7 @@ fn pass<const SHIFT: u32>(x: [__m512i; 4]) -> [__m512i; 8] {
         _mm512_sub_epi32(difference, inner),
         _mm512_sub_epi32(sum, outer),
     ];
-    let mut y = [rounding; 8];
+    let mut y = [start; 8];
     for i in 0..4 {
         let odd = _mm512_add_epi32(
             _mm512_madd_epi16(x[2], factors(ODD[i][0], ODD[i][1])),
@@ -179,7 +156,7 @@ fn placed(block: &IdctBlock) -> PlacedRows {
 
 /// Transforms both blocks and clears them. Returns `None`, without any change, if a coefficient is too large.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
 pub(in super::super) fn transform(
     blocks: &mut [IdctBlock; 2],
     quantisation: [&Quantisation; 2],
@@ -204,9 +181,23 @@ static PAIRED: [u16; 32] = {
     lanes
 };
 
+/// For each byte of [`PairSamples`], its index in the registers of columns 0 to 3 and (from 64 on) of columns 4 to 7. A
+/// lane of these has rows 0, 2, 4, 6 or 1, 3, 5, 7 of a block, column after column.
+static ROWS: [[u8; 64]; 2] = {
+    let mut rows = [[0; 64]; 2];
+    let mut at = 0;
+    while at < 128 {
+        let (row, block, column) = (at / 16, at / 8 % 2, at % 8);
+        let lane = 2 * block + row % 2;
+        rows[at / 64][at % 64] = (64 * (column / 4) + 16 * lane + 4 * (column % 4) + row / 2) as u8;
+        at += 1;
+    }
+    rows
+};
+
 /// Transforms two blocks in registers. Returns `None` if a coefficient is too large.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
 pub(in super::super) fn transform_placed(
     blocks: [PlacedRows; 2],
     tables: [&Quantisation; 2],
@@ -242,7 +233,9 @@ pub(in super::super) fn transform_placed(
 
     // The first pass transforms columns: y[i] is row i. The second pass transforms rows; its input needs pairs of
     // columns, as the first pass needed pairs of rows. The values fit in 16 bits.
-    let y = pass::<11>(x);
+    // Column 0 is the first lane of each block.
+    let start = _mm512_mask_set1_epi32(_mm512_set1_epi32(1 << 10), 0x0101, (1 << 10) + (CENTRE << 11));
+    let y = pass::<11>(x, start);
     // SAFETY: the table has 32 values of 2 bytes.
     let lanes = unsafe { _mm512_loadu_si512(PAIRED.as_ptr().cast()) };
     let paired = |a, b| _mm512_permutex2var_epi16(a, lanes, b);
@@ -251,20 +244,20 @@ pub(in super::super) fn transform_placed(
     let (low0, low1) = (_mm512_unpacklo_epi32(r01, r23), _mm512_unpacklo_epi32(r45, r67));
     let (high0, high1) = (_mm512_unpackhi_epi32(r01, r23), _mm512_unpackhi_epi32(r45, r67));
     // A block's first lane has rows 0, 2, 4, 6 and its second lane has rows 1, 3, 5, 7.
-    let y = pass::<18>([
+    let x = [
         _mm512_unpacklo_epi64(low0, low1),
         _mm512_unpackhi_epi64(low0, low1),
         _mm512_unpacklo_epi64(high0, high1),
         _mm512_unpackhi_epi64(high0, high1),
-    ]);
+    ];
+    let y = pass::<18>(x, _mm512_setzero_si512());
     // Now y[i] is column i. Saturating packs clamp the values; each lane then has four columns of four rows.
-    let columns = |a, b, c, d| _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
-    let transpose = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    let transpose = _mm512_broadcast_i32x4(transpose);
-    let left = _mm512_shuffle_epi8(columns(y[0], y[1], y[2], y[3]), transpose);
-    let right = _mm512_shuffle_epi8(columns(y[4], y[5], y[6], y[7]), transpose);
-    let center = _mm512_set1_epi8(-128);
-    let first = _mm512_xor_si512(_mm512_unpacklo_epi32(left, right), center);
-    let second = _mm512_xor_si512(_mm512_unpackhi_epi32(left, right), center);
+    let columns = |a, b, c, d| _mm512_packus_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
+    let (left, right) = (columns(y[0], y[1], y[2], y[3]), columns(y[4], y[5], y[6], y[7]));
+    // SAFETY: each table has 64 bytes.
+    let rows = |table: &[u8; 64]| unsafe {
+        _mm512_permutex2var_epi8(left, _mm512_loadu_si512(table.as_ptr().cast()), right)
+    };
+    let (first, second) = (rows(&ROWS[0]), rows(&ROWS[1]));
     Some(PairSamples([first, second]))
 }

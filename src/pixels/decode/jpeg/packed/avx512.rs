@@ -32,7 +32,8 @@ static SHIFTS: [[u64; 8]; 8] = {
     let mut tables = [[0; 8]; 8];
     let mut at = 0;
     while at < 64 {
-        tables[at / 8][at % 8] = 0x0706_0504_0302_0100 * (at / 8) as u64 + 0x0101_0101_0101_0101 * (at % 8) as u64;
+        tables[at / 8][at % 8] =
+            0x0706_0504_0302_0100 * (at / 8) as u64 + 0x0101_0101_0101_0101 * (at % 8) as u64;
         at += 1;
     }
     tables
@@ -115,7 +116,7 @@ impl UnitSink for Avx512Expander {
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
 fn transform_all(
     blocks: &[[PlacedBlock; 2]],
     places: &[[SamplePlace; 2]],
@@ -130,10 +131,10 @@ fn transform_all(
                 unsafe { samples.write_side_by_side(out, stride) };
             }
             Some(samples) => {
-                // SAFETY: as above.
-                for (samples, place) in unsafe { samples.each() }.into_iter().zip([first, second]) {
+                for (block, place) in [first, second].into_iter().enumerate() {
                     let (_, out, stride) = target.at(place);
-                    samples.write(out, stride);
+                    // SAFETY: as above.
+                    unsafe { samples.write(block, out, stride) };
                 }
             }
             None => {

@@ -149,9 +149,7 @@ pub(super) fn decode(
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(
-    enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2"
-)]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2")]
 fn decode_avx512(job: &RegionJob, planes: &mut [Plane]) -> Result<(), DecodeError> {
     decode_with::<super::avx512::Avx512Expander>(job, planes)
 }
