@@ -116,10 +116,14 @@ pub(super) fn escaped_values(
     let blocks = unit.blocks;
     let (nonzero, negative) = (blocks.nonzero[number], blocks.negative[number]);
     let count = escaped.count_ones() as usize;
+    let short = blocks.short_escapes(unit.bytes, unit.escapes, count);
     for index in 0..count {
         let k = escaped.trailing_zeros();
         escaped &= escaped - 1;
-        let magnitude = blocks.escaped_magnitude(unit.bytes, number, unit.escapes, (index, count));
+        let magnitude = match short {
+            Some(escapes) => blocks.escape_base(number) + i16::from(escapes[index]),
+            None => blocks.escaped_magnitude(unit.bytes, number, unit.escapes, (index, count)),
+        };
         unit.is_damaged |= magnitude > MAX_MAGNITUDE;
         let before = lowest(nonzero, k).count_ones();
         put(k as usize, if negative >> before & 1 == 1 { -magnitude } else { magnitude });

@@ -8,8 +8,9 @@ use super::super::idct::{IdctBlock, InverseDct, OutOfRange, PLACES, PortableIdct
 use super::avx2::escaped_values;
 use super::coefficients::CodedBlock;
 use super::region::{BlockTarget, SamplePlace, UnitDecoder, UnitSink};
-use super::unit::{ESCAPE, load};
+use super::unit::{ESCAPE, UNIT, UnitBlocks, UnitWindow, load};
 use super::values::ReadCoded;
+use std::ops::Range;
 
 /// For each width of remainders, the indices of the bytes that contain the eight remainders of each quadword.
 static GATHER: [[u8; 64]; 8] = {
@@ -72,12 +73,35 @@ pub(super) struct Avx512Expander {
     blocks: [PlacedBlock; WAITING],
     places: [SamplePlace; WAITING],
     count: usize,
+    /// The remainders of a unit's blocks.
+    rests: [[u8; 64]; UNIT],
+    /// The masks of the remainders that are escape codes. They are known long before the block is expanded. Otherwise,
+    /// a mispredicted branch would be noticed so late that much of the work on the next blocks would be discarded.
+    escaped: [u64; UNIT],
 }
 
 impl UnitSink for Avx512Expander {
     fn new() -> Self {
         let nowhere = SamplePlace { component: 0, at: 0 };
-        Self { blocks: [const { PlacedBlock::new() }; WAITING], places: [nowhere; WAITING], count: 0 }
+        Self {
+            blocks: [const { PlacedBlock::new() }; WAITING],
+            places: [nowhere; WAITING],
+            count: 0,
+            rests: [[0; 64]; UNIT],
+            escaped: [0; UNIT],
+        }
+    }
+
+    #[inline(always)]
+    fn open(&mut self, window: &UnitWindow, blocks: &UnitBlocks, wanted: Range<usize>) {
+        for number in wanted {
+            // SAFETY: code that names this type has detected AVX-512 with VBMI; each reference covers 64 bytes.
+            unsafe {
+                let (rests, escaped) = remainders(window, blocks, number);
+                _mm512_storeu_si512(self.rests[number].as_mut_ptr().cast(), rests);
+                self.escaped[number] = escaped;
+            }
+        }
     }
 
     #[inline(always)]
@@ -92,8 +116,11 @@ impl UnitSink for Avx512Expander {
             return target.write_dc(unit.blocks.dc[number], place);
         }
         let at = self.count % WAITING;
-        // SAFETY: code that names this type has detected AVX-512 with VBMI and VBMI2.
-        unsafe { expand(unit, number, &IN_PLACES, &mut self.blocks[at].0) };
+        // SAFETY: code that names this type has detected AVX-512 with VBMI and VBMI2; the reference covers 64 bytes.
+        unsafe {
+            let rests = _mm512_loadu_si512(self.rests[number].as_ptr().cast());
+            expand(unit, number, &IN_PLACES, (rests, self.escaped[number]), &mut self.blocks[at].0);
+        }
         self.places[at] = place;
         self.count += 1;
         if self.count == WAITING { self.flush(target) } else { Ok(()) }
@@ -163,7 +190,10 @@ impl ReadCoded for Avx512Expander {
     #[inline(always)]
     fn read(unit: &mut UnitDecoder, number: usize, block: &mut CodedBlock) {
         // SAFETY: code that names this type has detected AVX-512 with VBMI and VBMI2.
-        unsafe { expand(unit, number, &IN_CODING_ORDER, block) };
+        unsafe {
+            let rests = remainders(unit.window, unit.blocks, number);
+            expand(unit, number, &IN_CODING_ORDER, rests, block);
+        }
     }
 }
 
@@ -177,7 +207,24 @@ static IN_CODING_ORDER: BlockOrder = BlockOrder { order: ORDER_OF_CODES, places:
 
 static IN_PLACES: BlockOrder = BlockOrder { order: ORDER_OF_BYTES, places: *PLACES.first_chunk().unwrap() };
 
-/// Writes the coefficients of block `number` in the order `to`.
+/// Unpacks the remainders of block `number` to bytes. Also returns the mask of those that are escape codes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,bmi1,bmi2,popcnt")]
+fn remainders(window: &UnitWindow, blocks: &UnitBlocks, number: usize) -> (__m512i, u64) {
+    let (width, rest) = (usize::from(blocks.width[number] & 7), blocks.rest[number] as usize);
+    let bytes: &[u8; 64] = load(window, rest / 8);
+    // SAFETY: each reference covers 64 bytes.
+    let (bytes, gather) = unsafe {
+        (_mm512_loadu_si512(bytes.as_ptr().cast()), _mm512_loadu_si512(GATHER[width].as_ptr().cast()))
+    };
+    let shifts = _mm512_set1_epi64(SHIFTS[width][rest % 8] as i64);
+    let shifted = _mm512_multishift_epi64_epi8(shifts, _mm512_permutexvar_epi8(gather, bytes));
+    let rests = _mm512_and_si512(shifted, _mm512_set1_epi8(LARGEST[width] as i8));
+    let escaped = _mm512_cmpeq_epi8_mask(rests, _mm512_set1_epi8(ESCAPE[width] as i8));
+    (rests, _bzhi_u64(escaped, blocks.large[number].count_ones()))
+}
+
+/// Writes the coefficients of block `number` in the order `to`. `rests` and `escaped` are its [`remainders`].
 ///
 /// Inlined, so that it is compiled with the target features of its caller: a call per block would cost a tenth of the
 /// decoding time.
@@ -185,37 +232,70 @@ static IN_PLACES: BlockOrder = BlockOrder { order: ORDER_OF_BYTES, places: *PLAC
 /// # Safety
 /// The processor must have AVX-512 with VBMI and VBMI2.
 #[inline(always)]
-unsafe fn expand(unit: &mut UnitDecoder, number: usize, to: &'static BlockOrder, block: &mut [i16; 64]) {
+unsafe fn expand(
+    unit: &mut UnitDecoder,
+    number: usize,
+    to: &'static BlockOrder,
+    (rests, escaped): (__m512i, u64),
+    block: &mut [i16; 64],
+) {
     // SAFETY: the caller guarantees that the processor has the instructions.
-    let escaped = unsafe {
+    unsafe {
         let blocks = unit.blocks;
-        let (width, rest) = (usize::from(blocks.width[number] & 7), blocks.rest[number]);
         let (nonzero, negative, large) =
             (blocks.nonzero[number], blocks.negative[number], blocks.large[number]);
-        // Each reference covers 64 bytes.
-        let gather = _mm512_loadu_si512(GATHER[width].as_ptr().cast());
+        // The reference covers 64 bytes.
         let order = _mm512_loadu_si512(to.order.as_ptr().cast());
-        let bytes: &[u8; 64] = load(unit.window, rest as usize / 8);
-        let packed = _mm512_permutexvar_epi8(gather, _mm512_loadu_si512(bytes.as_ptr().cast()));
-        let shifts = _mm512_set1_epi64(SHIFTS[width][rest as usize % 8] as i64);
-        let shifted = _mm512_multishift_epi64_epi8(shifts, packed);
-        let rests = _mm512_and_si512(shifted, _mm512_set1_epi8(LARGEST[width] as i8));
         let large_magnitudes = _mm512_add_epi8(rests, _mm512_set1_epi8(2));
         let magnitudes = _mm512_mask_expand_epi8(_mm512_set1_epi8(1), large, large_magnitudes);
         let values = _mm512_mask_sub_epi8(magnitudes, negative, _mm512_setzero_si512(), magnitudes);
         let placed = _mm512_permutexvar_epi8(order, _mm512_maskz_expand_epi8(nonzero, values));
-        // The block has 64 values of 2 bytes.
-        let to: *mut i16 = block.as_mut_ptr();
-        _mm512_storeu_si512(to.cast(), _mm512_cvtepi8_epi16(_mm512_castsi512_si256(placed)));
-        _mm512_storeu_si512(to.add(32).cast(), _mm512_cvtepi8_epi16(_mm512_extracti64x4_epi64::<1>(placed)));
+        let halves = [
+            _mm512_cvtepi8_epi16(_mm512_castsi512_si256(placed)),
+            _mm512_cvtepi8_epi16(_mm512_extracti64x4_epi64::<1>(placed)),
+        ];
+        store(halves, block);
+        if escaped != 0 {
+            let escaped = _pdep_u64(_pdep_u64(escaped, large), nonzero);
+            let count = escaped.count_ones() as usize;
+            match blocks.short_escapes(unit.bytes, unit.escapes, count) {
+                // At width 7, the byte of an escaped value does not have its sign.
+                Some(escapes) if blocks.width[number] < 7 => {
+                    let escapes =
+                        _mm512_maskz_loadu_epi8(_bzhi_u64(!0, count as u32), escapes.as_ptr().cast());
+                    let escapes = _mm512_permutexvar_epi8(order, _mm512_maskz_expand_epi8(escaped, escapes));
+                    store(add_escapes(halves, escapes, _mm512_movepi8_mask(placed)), block);
+                    unit.escapes += count;
+                }
+                _ => {
+                    let place = |k: usize| usize::from(to.places[k & 63]) & 63;
+                    escaped_values(unit, number, escaped, |k, value| block[place(k)] = value);
+                }
+            }
+        }
         block[0] = blocks.dc[number];
-        let escaped = _mm512_cmpeq_epi8_mask(rests, _mm512_set1_epi8(ESCAPE[width] as i8));
-        _bzhi_u64(escaped, large.count_ones())
-    };
-    if escaped != 0 {
-        let blocks = unit.blocks;
-        // SAFETY: as above.
-        let escaped = unsafe { _pdep_u64(_pdep_u64(escaped, blocks.large[number]), blocks.nonzero[number]) };
-        escaped_values(unit, number, escaped, |k, value| block[usize::from(to.places[k & 63]) & 63] = value);
+    }
+}
+
+/// Adds escapes, in the order of the block, to the magnitudes of its values. `negative` marks the negative values.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn add_escapes([low, high]: [__m512i; 2], escapes: __m512i, negative: u64) -> [__m512i; 2] {
+    let first = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(escapes));
+    let second = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64::<1>(escapes));
+    [
+        _mm512_mask_sub_epi16(_mm512_add_epi16(low, first), negative as u32, low, first),
+        _mm512_mask_sub_epi16(_mm512_add_epi16(high, second), (negative >> 32) as u32, high, second),
+    ]
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn store([low, high]: [__m512i; 2], block: &mut [i16; 64]) {
+    let to: *mut i16 = block.as_mut_ptr();
+    // SAFETY: the block has 64 values of 2 bytes.
+    unsafe {
+        _mm512_storeu_si512(to.cast(), low);
+        _mm512_storeu_si512(to.add(32).cast(), high);
     }
 }

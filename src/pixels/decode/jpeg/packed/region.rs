@@ -73,6 +73,10 @@ impl<'a> UnitDecoder<'a> {
 pub(super) trait UnitSink {
     fn new() -> Self;
 
+    /// Prepares the `wanted` blocks of a unit, which are then passed to `put`.
+    #[inline(always)]
+    fn open(&mut self, _window: &UnitWindow, _blocks: &UnitBlocks, _wanted: Range<usize>) {}
+
     /// Computes the samples of block `number` of the unit, at once or in a later call of `put` or `flush`.
     fn put(
         &mut self,
@@ -191,6 +195,7 @@ fn decode_with<S: UnitSink>(job: &RegionJob, planes: &mut [Plane]) -> Result<(),
                     let window = bytes.window(&mut scratch);
                     blocks.read(window, bytes.length, count, wanted.end - first)?;
                     let escapes = blocks.escapes_before(window, wanted.start - first);
+                    sink.open(window, &blocks, wanted.start - first..wanted.end - first);
                     let mut open = UnitDecoder::new(bytes, window, &blocks, escapes);
                     let row_at = 8 * (y - part.rows.start as usize) * stride;
                     for x in wanted {

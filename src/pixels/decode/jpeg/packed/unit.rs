@@ -47,7 +47,8 @@ pub(super) struct UnitBlocks {
     pub(super) rest: [u32; UNIT],
     /// The number of bytes of an escape: 1 or 2.
     escape_bytes: usize,
-    escapes: bool,
+    /// Whether the unit may have escapes.
+    pub(super) escapes: bool,
 }
 
 /// The largest number of bits of a unit without its escapes: the unit's head, and for each block the DC difference, the
@@ -238,6 +239,25 @@ impl UnitBlocks {
         count
     }
 
+    /// The magnitude that the escape of a coefficient of block `number` is added to.
+    #[inline(always)]
+    pub(super) fn escape_base(&self, number: usize) -> i16 {
+        2 + i16::from(ESCAPE[usize::from(self.width[number]) & 7])
+    }
+
+    /// The `count` escapes of a block, which end `after` bytes before the unit's end. `None` if escapes have two bytes,
+    /// or if damaged data lacks some of them.
+    #[inline(always)]
+    pub(super) fn short_escapes<'a>(
+        &self,
+        unit: UnitBytes<'a>,
+        after: usize,
+        count: usize,
+    ) -> Option<&'a [u8]> {
+        let start = unit.length.checked_sub(after + count)?;
+        if self.escape_bytes == 1 { unit.bytes.get(start..start + count) } else { None }
+    }
+
     /// The magnitude of a coefficient that has an escape: number `index` of the `count` escapes of block `number`. The
     /// block's escapes end `after` bytes before the unit's end. A result above [`MAX_MAGNITUDE`] means damaged data.
     #[inline(always)]
@@ -253,8 +273,8 @@ impl UnitBlocks {
         let byte = |at: usize| start.and_then(|start| unit.bytes.get(start + at)).copied();
         let low = byte(0).unwrap_or(0);
         let high = if self.escape_bytes == 2 { byte(1).unwrap_or(0) } else { 0 };
-        let base = 2 + u32::from(ESCAPE[usize::from(self.width[number]) & 7]);
-        (u32::from(u16::from_le_bytes([low, high])) + base).min(MAX_MAGNITUDE as u32 + 1) as i16
+        let magnitude = i32::from(u16::from_le_bytes([low, high])) + i32::from(self.escape_base(number));
+        magnitude.min(i32::from(MAX_MAGNITUDE) + 1) as i16
     }
 
     pub(super) fn escape_length(&self, count: usize) -> usize {
