@@ -8,8 +8,9 @@ use std::arch::x86_64::*;
 use super::super::idct::{IdctBlock, PLACES};
 use super::coefficients::CodedBlock;
 use super::region::UnitDecoder;
-use super::unit::{ESCAPE, MAX_MAGNITUDE, UnitBlocks, UnitWindow, load, lowest};
+use super::unit::{ESCAPE, MAX_MAGNITUDE, UNIT, UnitBlocks, UnitWindow, load, lowest};
 use super::values::{Expand, ReadCoded};
+use std::ops::Range;
 
 /// For each mask of eight lanes, a shuffle that moves consecutive bytes to the lanes that the mask marks. The other
 /// lanes become 0.
@@ -62,18 +63,6 @@ static REST_TABLES: [[RestTable; 8]; 8] = {
     tables
 };
 
-/// For each width of remainders in bits: the magnitude of a coefficient to which an escape, a number at the unit's end,
-/// must be added. Width 0 has no escapes, so its entry is a magnitude that no coefficient has.
-const ESCAPED: [u8; 8] = {
-    let mut escaped = [u8::MAX; 8];
-    let mut width = 1;
-    while width < 8 {
-        escaped[width] = ESCAPE[width] + 2;
-        width += 1;
-    }
-    escaped
-};
-
 /// For each quarter of a block in coding order, a shuffle that moves its coefficients to the order of [`PLACES`]. 0x80
 /// clears the bytes that belong to the other quarters.
 static QUARTER_PLACES: [[u8; 64]; 4] = {
@@ -88,20 +77,75 @@ static QUARTER_PLACES: [[u8; 64]; 4] = {
 
 pub(super) struct Avx2Expander;
 
+/// The remainders of a block, and whether one of them is an escape code. That is known long before the block is
+/// expanded. Otherwise, a mispredicted branch would be noticed so late that much of the work on the next blocks would be
+/// discarded.
+#[derive(Clone, Copy)]
+pub(super) struct BlockRemainders {
+    rests: LaneBytes,
+    is_escaped: bool,
+}
+
+impl BlockRemainders {
+    const fn new() -> Self {
+        Self { rests: LaneBytes([0; 72]), is_escaped: false }
+    }
+}
+
 impl Expand for Avx2Expander {
+    type Prepared = [BlockRemainders; UNIT];
+
+    fn new() -> Self::Prepared {
+        [BlockRemainders::new(); UNIT]
+    }
+
     #[inline(always)]
-    fn expand(unit: &mut UnitDecoder, number: usize, block: &mut IdctBlock) {
-        // SAFETY: code that names this type has detected the level's instructions.
-        unsafe { expand::<true>(unit, number, block.0.first_chunk_mut().expect("64 values and more")) }
+    fn prepare(
+        prepared: &mut Self::Prepared,
+        window: &UnitWindow,
+        blocks: &UnitBlocks,
+        wanted: Range<usize>,
+    ) {
+        for number in wanted {
+            // SAFETY: code that names this type has detected the level's instructions.
+            unsafe { prepare_block(window, blocks, number, &mut prepared[number]) };
+        }
+    }
+
+    #[inline(always)]
+    fn expand(prepared: &Self::Prepared, unit: &mut UnitDecoder, number: usize, block: &mut IdctBlock) {
+        let block = block.0.first_chunk_mut().expect("64 values and more");
+        // SAFETY: as above.
+        unsafe { expand::<true>(&prepared[number], unit, number, block) }
     }
 }
 
 impl ReadCoded for Avx2Expander {
     #[inline(always)]
     fn read(unit: &mut UnitDecoder, number: usize, block: &mut CodedBlock) {
+        let mut remainders = BlockRemainders::new();
         // SAFETY: as above.
-        unsafe { expand::<false>(unit, number, block) }
+        unsafe {
+            prepare_block(unit.window, unit.blocks, number, &mut remainders);
+            expand::<false>(&remainders, unit, number, block);
+        }
     }
+}
+
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn prepare_block(window: &UnitWindow, blocks: &UnitBlocks, number: usize, to: &mut BlockRemainders) {
+    let (width, at) = (usize::from(blocks.width[number] & 7), blocks.rest[number] as usize);
+    let count = blocks.large[number].count_ones();
+    let mut escaped = 0;
+    // The second half is seldom needed.
+    for half in 0..if count > 32 { 2 } else { 1 } {
+        let rests = remainders(window, at, width, half);
+        put(&mut to.rests, half, rests);
+        let escape = _mm256_set1_epi8(ESCAPE[width].wrapping_add(1) as i8);
+        escaped |= u64::from(_mm256_movemask_epi8(_mm256_cmpeq_epi8(rests, escape)) as u32) << (32 * half);
+    }
+    to.is_escaped = lowest(escaped, count) != 0;
 }
 
 /// Calls `put` for each coefficient that the mask `escaped` marks, with its index in coding order and its value
@@ -139,17 +183,22 @@ pub(super) fn escaped_values(
 /// # Safety
 /// The processor must have the instructions of [`base::simd::Level::Avx2`].
 #[inline(always)]
-unsafe fn expand<const PLACED: bool>(unit: &mut UnitDecoder, number: usize, block: &mut [i16; 64]) {
+unsafe fn expand<const PLACED: bool>(
+    remainders: &BlockRemainders,
+    unit: &mut UnitDecoder,
+    number: usize,
+    block: &mut [i16; 64],
+) {
     // In many blocks, only the first quarter or half has nonzero coefficients. One branch for all steps is predicted
     // better than one branch per step. SAFETY: the caller guarantees that the processor has the instructions.
     let escaped = unsafe {
         match unit.blocks.nonzero[number] {
-            0..=0xFFFF => expand_quarters::<1, 1, PLACED>(unit.window, unit.blocks, number, block),
-            0..=0xFFFF_FFFF => expand_quarters::<2, 1, PLACED>(unit.window, unit.blocks, number, block),
-            _ => expand_quarters::<4, 2, PLACED>(unit.window, unit.blocks, number, block),
+            0..=0xFFFF => expand_quarters::<1, 1, PLACED>(remainders, unit.blocks, number, block),
+            0..=0xFFFF_FFFF => expand_quarters::<2, 1, PLACED>(remainders, unit.blocks, number, block),
+            _ => expand_quarters::<4, 2, PLACED>(remainders, unit.blocks, number, block),
         }
     };
-    if escaped != 0 {
+    if remainders.is_escaped {
         let place = |k: usize| if PLACED { usize::from(PLACES[k & 63]) & 63 } else { k & 63 };
         escaped_values(unit, number, escaped, |k, value| block[place(k)] = value);
     }
@@ -160,7 +209,7 @@ unsafe fn expand<const PLACED: bool>(unit: &mut UnitDecoder, number: usize, bloc
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 fn expand_quarters<const QUARTERS: usize, const HALVES: usize, const PLACED: bool>(
-    window: &UnitWindow,
+    remainders: &BlockRemainders,
     blocks: &UnitBlocks,
     number: usize,
     block: &mut [i16; 64],
@@ -169,18 +218,17 @@ fn expand_quarters<const QUARTERS: usize, const HALVES: usize, const PLACED: boo
     let width = usize::from(blocks.width[number] & 7);
     let half_of = |mask: u64, half: usize| (mask >> (32 * half)) as u32;
     let before = |mask: u64, half: usize| half * (mask as u32).count_ones() as usize;
-    let (mut rests, mut values) = (LaneBytes([0; 72]), LaneBytes([0; 72]));
+    let mut values = LaneBytes([0; 72]);
     for half in 0..HALVES {
-        put(&mut rests, half, remainders::<QUARTERS>(window, blocks.rest[number] as usize, width, half));
-    }
-    for half in 0..HALVES {
-        let large = spread::<QUARTERS>(&rests, before(large, half), half_of(large, half));
+        let large = spread::<QUARTERS>(&remainders.rests, before(large, half), half_of(large, half));
         put(&mut values, half, signed(large, half_of(negative, half)));
     }
     let (mut all, mut escaped) = ([_mm256_setzero_si256(); HALVES], 0);
     for (half, all) in all.iter_mut().enumerate() {
         *all = spread::<QUARTERS>(&values, before(nonzero, half), half_of(nonzero, half));
-        escaped |= u64::from(equal(*all, ESCAPED[width])) << (32 * half);
+        if remainders.is_escaped {
+            escaped |= u64::from(equal(*all, 2 + ESCAPE[width])) << (32 * half);
+        }
     }
     store(
         if PLACED { in_places::<QUARTERS, HALVES>(all) } else { in_coding_order(all) },
@@ -198,14 +246,15 @@ fn equal(values: __m256i, magnitude: u8) -> u32 {
 
 /// One byte for each of up to 64 lanes, and padding, so that eight bytes can be loaded from any lane on. It is aligned
 /// to a cache line, because stores across two lines are slow.
+#[derive(Clone, Copy)]
 #[repr(align(64))]
 struct LaneBytes([u8; 72]);
 
-/// Unpacks 32 remainders (16 if `QUARTERS` is 1) of `width` bits, and returns each remainder plus 1 in a byte. The first
-/// remainder begins at bit `at`. If `half` is 1, the first 32 remainders are skipped.
+/// Unpacks 32 remainders of `width` bits, and returns each remainder plus 1 in a byte. The first remainder begins at
+/// bit `at`. If `half` is 1, the first 32 remainders are skipped.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn remainders<const QUARTERS: usize>(window: &UnitWindow, at: usize, width: usize, half: usize) -> __m256i {
+fn remainders(window: &UnitWindow, at: usize, width: usize, half: usize) -> __m256i {
     let table = &REST_TABLES[width][at % 8];
     // SAFETY: both fields of the table have 32 bytes, and the table is aligned to 64.
     let (places, factors) = unsafe {
@@ -218,8 +267,7 @@ fn remainders<const QUARTERS: usize>(window: &UnitWindow, at: usize, width: usiz
         let words = _mm256_mullo_epi16(_mm256_shuffle_epi8(bytes, places), factors);
         _mm256_srl_epi16(words, _mm_cvtsi32_si128(16 - width as i32))
     };
-    let first = sixteen(2 * half);
-    let all = _mm256_packus_epi16(first, if QUARTERS == 1 { first } else { sixteen(2 * half + 1) });
+    let all = _mm256_packus_epi16(sixteen(2 * half), sixteen(2 * half + 1));
     _mm256_add_epi8(_mm256_permute4x64_epi64::<0b11_01_10_00>(all), _mm256_set1_epi8(1))
 }
 

@@ -74,8 +74,7 @@ pub(super) trait UnitSink {
     fn new() -> Self;
 
     /// Prepares the `wanted` blocks of a unit, which are then passed to `put`.
-    #[inline(always)]
-    fn open(&mut self, _window: &UnitWindow, _blocks: &UnitBlocks, _wanted: Range<usize>) {}
+    fn open(&mut self, window: &UnitWindow, blocks: &UnitBlocks, wanted: Range<usize>);
 
     /// Computes the samples of block `number` of the unit, at once or in a later call of `put` or `flush`.
     fn put(
@@ -89,14 +88,20 @@ pub(super) trait UnitSink {
     fn flush(&mut self, target: &mut BlockTarget) -> Result<(), OutOfRange>;
 }
 
-struct ByBlock<E, T> {
+struct ByBlock<E: Expand, T> {
+    prepared: E::Prepared,
     block: IdctBlock,
-    by: PhantomData<(E, T)>,
+    by: PhantomData<T>,
 }
 
 impl<E: Expand, T: InverseDct> UnitSink for ByBlock<E, T> {
     fn new() -> Self {
-        Self { block: IdctBlock::new(), by: PhantomData }
+        Self { prepared: E::new(), block: IdctBlock::new(), by: PhantomData }
+    }
+
+    #[inline(always)]
+    fn open(&mut self, window: &UnitWindow, blocks: &UnitBlocks, wanted: Range<usize>) {
+        E::prepare(&mut self.prepared, window, blocks, wanted);
     }
 
     #[inline(always)]
@@ -111,7 +116,7 @@ impl<E: Expand, T: InverseDct> UnitSink for ByBlock<E, T> {
             return target.write_dc(unit.blocks.dc[number], place);
         }
         let block = &mut self.block;
-        E::expand(unit, number, block);
+        E::expand(&self.prepared, unit, number, block);
         let (quantisation, out, stride) = target.at(place);
         if unit.blocks.nonzero[number] & !SMALL == 0 {
             T::small_block(block, quantisation, out, stride)

@@ -2,12 +2,20 @@
 
 use super::coefficients::CodedBlock;
 use super::region::UnitDecoder;
-use super::unit::{ESCAPE, MAX_MAGNITUDE, bits, lowest};
+use super::unit::{ESCAPE, MAX_MAGNITUDE, UnitBlocks, UnitWindow, bits, lowest};
 use crate::decode::jpeg::idct::{IdctBlock, PLACES};
+use std::ops::Range;
 
 pub(super) trait Expand {
+    /// What is prepared for the blocks of a unit before one of them is expanded.
+    type Prepared;
+
+    fn new() -> Self::Prepared;
+
+    fn prepare(prepared: &mut Self::Prepared, window: &UnitWindow, blocks: &UnitBlocks, wanted: Range<usize>);
+
     /// Writes all coefficients of block `number` in the order of [`PLACES`]. `block` must contain only zeros.
-    fn expand(unit: &mut UnitDecoder, number: usize, block: &mut IdctBlock);
+    fn expand(prepared: &Self::Prepared, unit: &mut UnitDecoder, number: usize, block: &mut IdctBlock);
 }
 
 pub(super) trait ReadCoded {
@@ -18,8 +26,14 @@ pub(super) trait ReadCoded {
 pub(super) struct PortableExpander;
 
 impl Expand for PortableExpander {
+    type Prepared = ();
+
+    fn new() {}
+
+    fn prepare(_: &mut (), _: &UnitWindow, _: &UnitBlocks, _: Range<usize>) {}
+
     #[inline(always)]
-    fn expand(unit: &mut UnitDecoder, number: usize, block: &mut IdctBlock) {
+    fn expand(_: &(), unit: &mut UnitDecoder, number: usize, block: &mut IdctBlock) {
         block.0[0] = unit.blocks.dc[number];
         unit.values(number, |k, value| block.0[usize::from(PLACES[k & 255])] = value);
     }
