@@ -38,12 +38,20 @@ fn samples() -> impl Iterator<Item = ([i16; 64], [u16; 64])> {
 type Transformed = (Result<(), OutOfRange>, Vec<u8>);
 
 fn run<T: InverseDct>(coefficients: &[i16; 64], table: &[u16; 64]) -> Transformed {
+    run_by(T::block, coefficients, table)
+}
+
+fn run_by(
+    transform: fn(&mut IdctBlock, &Quantisation, &mut [u8], usize) -> Result<(), OutOfRange>,
+    coefficients: &[i16; 64],
+    table: &[u16; 64],
+) -> Transformed {
     let mut block = IdctBlock::new();
     for (k, &value) in coefficients.iter().enumerate() {
         block.0[usize::from(PLACES[k])] = value;
     }
     let mut out = vec![0; 7 * 13 + 8];
-    let result = T::block(&mut block, &Quantisation::new(table), &mut out, 13);
+    let result = transform(&mut block, &Quantisation::new(table), &mut out, 13);
     assert!(block.0[..64].iter().all(|&value| value == 0));
     (result, out)
 }
@@ -113,6 +121,29 @@ fn all_levels_agree() {
     assert!((10..2900).contains(&failed), "{failed}");
 }
 
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn small_blocks_are_transformed_as_all_others() {
+    if base::simd::Level::available().all(|level| level < base::simd::Level::Avx2) {
+        return;
+    }
+    let mut failed = 0;
+    for (mut coefficients, table) in samples() {
+        for (k, value) in coefficients.iter_mut().enumerate() {
+            *value *= (SMALL >> k & 1) as i16;
+        }
+        let expected = run::<PortableIdct>(&coefficients, &table);
+        let (result, out) = run_by(avx2::Avx2Idct::small_block, &coefficients, &table);
+        assert_eq!(result, expected.0);
+        if result.is_ok() {
+            assert_eq!(out, expected.1);
+        } else {
+            failed += 1;
+        }
+    }
+    assert!((10..2900).contains(&failed), "{failed}");
+}
+
 /// Transforms two blocks together with AVX-512, or each alone if they cannot be transformed together. Returns the
 /// results, and whether they were transformed together.
 #[cfg(target_arch = "x86_64")]
@@ -126,13 +157,12 @@ fn run_two(two: [&([i16; 64], [u16; 64]); 2]) -> ([Transformed; 2], bool) {
     // SAFETY: the caller has detected AVX-512.
     let together = unsafe { avx512::transform(&mut blocks, tables.each_ref()) };
     let is_together = together.is_some();
-    // SAFETY: as above.
-    let mut samples = together.into_iter().flat_map(|both| unsafe { both.each() });
     let done = [0, 1].map(|number| {
         let mut out = vec![0; 7 * 13 + 8];
-        let result = match samples.next() {
+        let result = match together {
             Some(samples) => {
-                samples.write(&mut out, 13);
+                // SAFETY: as above.
+                unsafe { samples.write(number, &mut out, 13) };
                 Ok(())
             }
             None => avx512::transform_single(&mut blocks[number], &tables[number], &mut out, 13),
