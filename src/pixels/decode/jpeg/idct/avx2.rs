@@ -90,8 +90,8 @@ fn pass<const SHIFT: i32>(x: [__m256i; 4], start: __m256i) -> [__m256i; 8] {
     y
 }
 
-/// Multiplies the first `REGISTERS` · 16 coefficients by their quantisation steps, and clears the block. Returns `None`,
-/// without any change, if a coefficient is too large. The other coefficients must be zero.
+/// Multiplies the first `REGISTERS` · 16 coefficients by their quantisation steps, and clears the block. Returns
+/// `None`, without any change, if a coefficient is too large. The other coefficients must be zero.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn products<const REGISTERS: usize>(

@@ -77,9 +77,9 @@ static QUARTER_PLACES: [[u8; 64]; 4] = {
 
 pub(super) struct Avx2Expander;
 
-/// The remainders of a block, and whether one of them is an escape code. That is known long before the block is
-/// expanded. Otherwise, a mispredicted branch would be noticed so late that much of the work on the next blocks would be
-/// discarded.
+/// The remainders of a block, and whether one of them is an escape code. The processor knows that long before it
+/// expands the block. Otherwise, it would notice a mispredicted branch so late that it would discard much work on the
+/// next blocks.
 #[derive(Clone, Copy)]
 pub(super) struct BlockRemainders {
     rests: LaneBytes,
@@ -204,8 +204,8 @@ unsafe fn expand<const PLACED: bool>(
     }
 }
 
-/// Does the work of [`expand`] for a block whose nonzero coefficients are in its first `QUARTERS` quarters, which are in
-/// its first `HALVES` halves. Returns the mask of the coefficients whose escapes are not yet added to their values.
+/// Does the work of [`expand`] for a block whose nonzero coefficients are in its first `QUARTERS` quarters, which are
+/// in its first `HALVES` halves. Returns the mask of the coefficients whose escapes are not yet added to their values.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 fn expand_quarters<const QUARTERS: usize, const HALVES: usize, const PLACED: bool>(

@@ -1,5 +1,6 @@
 //! Expands all coefficients of a block at once with AVX-512. One shift per lane unpacks the remainders (magnitude minus
-//! 2 of large coefficients) to bytes. Two expansions then move them to the positions that the masks mark.
+//! 2 of large coefficients) to bytes, for all blocks of a unit. Two expansions then move the bytes of a block to the
+//! positions that the masks mark. Blocks are transformed in pairs.
 
 use std::arch::x86_64::*;
 
@@ -27,8 +28,8 @@ static GATHER: [[u8; 64]; 8] = {
     tables
 };
 
-/// For each width of remainders and each bit offset of the first remainder in its byte: the bit offsets in a quadword of
-/// its eight remainders, in one byte each.
+/// For each width of remainders and each bit offset of the first remainder in its byte: the bit offsets of the eight
+/// remainders of a quadword, in one byte each.
 static SHIFTS: [[u64; 8]; 8] = {
     let mut tables = [[0; 8]; 8];
     let mut at = 0;
@@ -75,8 +76,8 @@ pub(super) struct Avx512Expander {
     count: usize,
     /// The remainders of a unit's blocks.
     rests: [[u8; 64]; UNIT],
-    /// The masks of the remainders that are escape codes. They are known long before the block is expanded. Otherwise,
-    /// a mispredicted branch would be noticed so late that much of the work on the next blocks would be discarded.
+    /// The masks of the remainders that are escape codes. The processor knows them long before it expands the blocks.
+    /// Otherwise, it would notice a mispredicted branch so late that it would discard much work on the next blocks.
     escaped: [u64; UNIT],
 }
 

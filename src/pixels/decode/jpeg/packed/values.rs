@@ -7,11 +7,12 @@ use crate::decode::jpeg::idct::{IdctBlock, PLACES};
 use std::ops::Range;
 
 pub(super) trait Expand {
-    /// What is prepared for the blocks of a unit before one of them is expanded.
+    /// What [`Expand::prepare`] computes for the blocks of a unit.
     type Prepared;
 
     fn new() -> Self::Prepared;
 
+    /// Prepares the `wanted` blocks of a unit, before one of them is expanded.
     fn prepare(prepared: &mut Self::Prepared, window: &UnitWindow, blocks: &UnitBlocks, wanted: Range<usize>);
 
     /// Writes all coefficients of block `number` in the order of [`PLACES`]. `block` must contain only zeros.
