@@ -42,7 +42,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests" / "fixtures"
 SECONDS = 60
 """The longest time that a process may read a damaged fixture."""
-LIBRARY_SECONDS = 5
+LIBRARY_SECONDS = 2
 """The same for libraries of arrays. HDF5's loops forever over some damaged heaps, and has then read nothing."""
 MEMORY = 8 << 30
 """The limit of such a process's address space, in bytes, because a damaged file may claim any size."""

@@ -80,6 +80,12 @@ impl ObjectHeader {
             let flags = fields.u8()?;
             fields.take(order.unwrap_or(3))?;
             let message_at = fields.position();
+            // HDF5 reads no header with such a message. A message must not be shared and unshareable, nor unknown to an
+            // earlier writer that was to fail then, or was not to mark it.
+            let is_odd = flags & 6 == 6 || flags & 0x28 == 0x28 || flags & 0x30 == 0x20;
+            if is_odd || order.is_none() && !size.is_multiple_of(8) {
+                return Err(damaged(at, "a message has impossible flags or an impossible size").into());
+            }
             let bytes = fields.take(size)?;
             if kind > kinds::CACHE_IMAGE && flags & 0x80 != 0 {
                 return refused(format!("has a message of the unknown kind {kind} that readers must know"));

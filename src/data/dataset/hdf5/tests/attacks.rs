@@ -41,10 +41,12 @@ fn checked(parts: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// An object header of version 1.
+/// An object header of version 1. Groups with links also have a message which says that they are in the header.
 fn header(messages: &[(u16, Vec<u8>)]) -> Vec<u8> {
     let mut content = Vec::new();
-    for (kind, message) in messages {
+    let links = (kinds::LINKS, join(&[&[0, 0], &numbers(&[NOWHERE, NOWHERE])]));
+    let has_links = messages.iter().any(|(kind, _)| *kind == kinds::LINK);
+    for (kind, message) in has_links.then_some(&links).into_iter().chain(messages) {
         let length = message.len().next_multiple_of(8);
         content.extend(join(&[&kind.to_le_bytes(), &(length as u16).to_le_bytes(), &[0; 4], message]));
         content.resize(content.len().next_multiple_of(8), 0);
