@@ -154,9 +154,9 @@ mod tests {
     use crate::source::WINDOW;
 
     /// Bytes that count how often they are read.
-    struct Counted(Vec<u8>, Cell<u32>);
+    struct CountedReads(Vec<u8>, Cell<u32>);
 
-    impl ReadAt for Counted {
+    impl ReadAt for CountedReads {
         fn size(&self) -> u64 {
             self.0.len() as u64
         }
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn ranges_are_read_and_limited() {
-        let source = Counted((0..300_000_u32).map(|n| (n * 7 % 251) as u8).collect(), Cell::new(0));
+        let source = CountedReads((0..300_000_u32).map(|n| (n * 7 % 251) as u8).collect(), Cell::new(0));
         let pages = Pages::new(&source);
         let ranges = [
             (0, 1),
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn blocks_are_dropped_and_read_again() {
-        let source = Counted((0..9 << 20_u32).map(|n| (n % 251) as u8).collect(), Cell::new(0));
+        let source = CountedReads((0..9 << 20_u32).map(|n| (n % 251) as u8).collect(), Cell::new(0));
         let pages = Pages::new(&source);
         for offset in (0..source.size() - 100).step_by(30_000).chain((0..source.size() - 100).step_by(70_000))
         {

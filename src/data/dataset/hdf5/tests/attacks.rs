@@ -280,6 +280,16 @@ fn hostile_files_are_errors_soon() {
 }
 
 #[test]
+fn messages_that_hdf5_does_not_read_are_errors() {
+    // The flags and the size of the first message of a dataset.
+    for (at, value) in [(68, 6), (68, 0x28), (68, 0x20), (66, 15)] {
+        let mut file = Forged::new().dataset(&[shape(&[3]), bytes(), contiguous(48, 3)], 1 << 20);
+        file.bytes[at] = value;
+        assert!(outcome(&file).contains("a message has impossible flags"), "{value} at {at}");
+    }
+}
+
+#[test]
 fn forged_files_without_faults_are_read() {
     let messages = [shape(&[3, 4]), bytes(), contiguous(48, 12)];
     let found = outcome(&Forged::new().dataset(&messages, 1 << 20));
