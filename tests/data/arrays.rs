@@ -290,6 +290,23 @@ fn a_shard_that_is_rewritten_during_a_run_is_compared() {
 }
 
 #[test]
+fn all_files_of_arrays_are_compared_before_an_epoch() {
+    let scene = Scene::new();
+    let write = |name: &str, shape| scene.write(name, &npy("<f4", shape, false, &singles(0..24)));
+    (0..200).for_each(|number| write(&format!("{number:03}.npy"), "(4, 6)"));
+    let index = with(&scene, &["@000.npy", "@177.npy"]).unwrap();
+    index.check_arrays().unwrap();
+    let file = index.files().find(|&file| index.path(file).ends_with("177.npy")).unwrap();
+    touch(&scene, "177.npy");
+    assert!(!index.has_moved(file));
+    index.check_arrays().unwrap();
+    assert!(index.has_moved(file));
+    write("177.npy", "(4, 3, 2)");
+    touch(&scene, "177.npy");
+    assert!(index.check_arrays().unwrap_err().to_string().contains("in another form"));
+}
+
+#[test]
 fn small_rows_of_one_array_are_neighbours() {
     let scene = Scene::new();
     scene.write("x.npy", &npy("<f4", "(100, 3)", false, &singles(0..300)));

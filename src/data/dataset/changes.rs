@@ -22,17 +22,11 @@ use super::part::DatasetPart;
 use super::places::{ROOT_SURVEY, SkippedByReason};
 use super::shards::{ReadShard, ShardContents};
 use super::{IndexOptions, Stamp, folder, shards, survey};
-use crate::source::{EntryState, is_gone};
+use crate::source::is_gone;
 use base::error::{Error, Result};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
-
-/// Maximum number of threads that read stamps, and so of simultaneous requests to a network file system.
-const STAMP_THREADS: usize = 64;
-/// Number of stamps for which it pays to start a thread. On a local file system, fewer stamps are read in the time that
-/// starting a thread takes.
-const MIN_STAMPS_PER_THREAD: usize = 32;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Change {
@@ -65,25 +59,11 @@ impl ChangedStamps {
     /// # Errors
     /// [`Error::Io`] for a file or directory that exists but cannot be checked.
     pub(super) fn since(index: &DatasetPart) -> Result<Self> {
-        let count = index.groups();
         // Read the root first: its listing can include the stamps of shards, so that they need no requests.
         let names = stamp_of_root(index)?;
-        let root = names.is_none_or(|names| has_moved(index, index.root_stamp(), names.seen()));
-        let groups = Mutex::new(Vec::new());
-        // A thread takes many groups at a time, to avoid contention. For a remote dataset it takes one group at a time.
-        let portion = if index.is_remote() { 1 } else { MIN_STAMPS_PER_THREAD };
-        let threads = (count / portion).min(STAMP_THREADS);
-        for_each(threads, count.div_ceil(portion), |chunk| {
-            for group in chunk * portion..count.min((chunk + 1) * portion) {
-                let found = index.source.stamp(index.group_path(group))?;
-                let has_moved = has_moved(index, index.group_stamp(group), found);
-                if has_moved && !index.is_still_missing(group, found) {
-                    groups.lock().unwrap_or_else(PoisonError::into_inner).push(group);
-                }
-            }
-            Ok(())
-        })?;
-        let mut groups = index.owners(groups.into_inner().unwrap_or_else(PoisonError::into_inner));
+        let root = names.is_none_or(|names| index.differs(index.root_stamp(), names.seen()));
+        let groups: Vec<usize> = (0..index.groups()).collect();
+        let mut groups = index.owners(index.moved(&groups, |group| index.group_stamp(group))?);
         let is_described =
             index.layout().shards().is_some_and(|layout_impl| !layout_impl.description_files().is_empty());
         let same_descriptions = |names: NamesStamp| names.same_descriptions(index.root_stamp());
@@ -161,6 +141,17 @@ impl ChangedStamps {
     }
 }
 
+/// Checks all shards that can be read, like [`accept_shard`].
+///
+/// # Errors
+/// The errors of [`accept_shard`].
+pub(super) fn accept_shards(index: &DatasetPart) -> Result<()> {
+    let is_read = |&shard: &usize| index.notes.bad_shard(index.group_path(shard)).is_none();
+    let shards: Vec<usize> = (0..index.shards()).filter(is_read).collect();
+    let moved = index.moved(&shards, |shard| index.stamp_within(shard))?;
+    moved.into_iter().try_for_each(|shard| accept_shard(index, shard))
+}
+
 /// Checks a shard whose stamp changed during a run. If the shard still holds the samples in the index, the shard's
 /// current stamp is accepted from now on.
 ///
@@ -171,7 +162,7 @@ pub(super) fn accept_shard(index: &DatasetPart, group: usize) -> Result<()> {
     // again.
     let _alone = index.accepting.lock().unwrap_or_else(PoisonError::into_inner);
     let found = index.source.stamp(index.group_path(group))?;
-    if !has_moved(index, index.stamp_within(group), found) {
+    if !index.differs(index.stamp_within(group), found) {
         return Ok(());
     }
     let (mut stamp, mut files) = (None, Vec::new());
@@ -190,14 +181,6 @@ pub(super) fn accept_shard(index: &DatasetPart, group: usize) -> Result<()> {
             Ok(())
         }
         (None, None) => Ok(()),
-    }
-}
-
-/// Whether a file or directory in the state `seen` might differ from its version with the stamp `then`.
-fn has_moved(index: &DatasetPart, then: Stamp, seen: EntryState) -> bool {
-    match seen {
-        EntryState::Stamped(now) => then.difference(index.known(now)).is_some(),
-        EntryState::Unstamped | EntryState::Gone => true,
     }
 }
 

@@ -24,7 +24,7 @@ use std::sync::{Mutex, PoisonError};
 
 pub(super) const MAGIC: [u8; 8] = *b"FORELOAD";
 /// Version of the file format. An index of another version is rebuilt.
-pub(super) const VERSION: u32 = 10;
+pub(super) const VERSION: u32 = 11;
 pub(super) const HEADER: usize = SECTIONS_AT + Section::COUNT * SECTION_ROW + 32;
 const SECTIONS_AT: usize = 112;
 const SECTION_ROW: usize = 48;

@@ -59,7 +59,7 @@ mod directory;
 mod folder;
 mod format;
 mod gather;
-pub mod hdf5;
+mod hdf5;
 mod hugging_face;
 mod ignored;
 mod index;
@@ -211,7 +211,7 @@ pub struct IndexOptions {
     /// Whether a progress bar is shown on stderr, if stderr is a terminal.
     pub progress: bool,
     /// Number of threads that list directories and parse shards. 0 selects 64 for datasets on a server (16 for tables),
-    /// else one per available processor and at least 4, because listing mostly waits for I/O.
+    /// else one per available processor and at least 4 (16 for arrays), because listing mostly waits for I/O.
     pub threads: usize,
     /// The kind of samples.
     pub contents: Contents,

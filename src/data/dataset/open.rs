@@ -37,6 +37,9 @@ use std::time::{Duration, Instant};
 const REMOTE_THREADS: usize = 64;
 /// Smaller than [`REMOTE_THREADS`], because each thread holds the columns of a table in memory.
 const REMOTE_TABLE_THREADS: usize = 16;
+/// The least number of threads that index files of arrays, because threads that parse headers mostly wait for reads,
+/// too.
+const ARRAY_THREADS: usize = 16;
 
 pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<DatasetPart> {
     let opened = opened(root, options, cancel);
@@ -444,7 +447,10 @@ pub(super) fn threads(options: &IndexOptions, source: &dyn DatasetSource, layout
     match options.threads {
         0 if source.is_remote() && layout.is_table() => REMOTE_TABLE_THREADS,
         0 if source.is_remote() => REMOTE_THREADS,
-        0 => std::thread::available_parallelism().map_or(4, |n| n.get().max(4)),
+        0 => {
+            let least = if layout.is_array() { ARRAY_THREADS } else { 4 };
+            std::thread::available_parallelism().map_or(least, |n| n.get().max(least))
+        }
         threads => threads,
     }
 }

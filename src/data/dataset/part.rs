@@ -62,6 +62,8 @@ pub(super) struct DatasetPart {
     pub(super) arrays: Option<ArraySelection>,
     named_files: Vec<NamedFiles>,
     chunk_files: Vec<ChunkFiles>,
+    /// The number of groups that are shards. The groups after them belong to shards.
+    shards: usize,
     /// The version of all files of the selected arrays, if none has changed since the index was opened.
     array_version: OnceLock<Option<FileVersion>>,
     pub(super) selected_columns: Vec<ColumnCells<'static>>,
@@ -103,6 +105,7 @@ impl DatasetPart {
             arrays: None,
             named_files: Vec::new(),
             chunk_files: Vec::new(),
+            shards: 0,
             array_version: OnceLock::new(),
             selected_columns: Vec::new(),
             image_order: HashMap::new(),
@@ -110,6 +113,7 @@ impl DatasetPart {
         };
         part.has_remote |= part.notes.on_servers;
         part.chunk_files = part.find_chunk_files();
+        part.shards = part.find_shards();
         if part.groups() as u64 + part.chunk_file_numbers() > u64::from(u32::MAX) {
             let message =
                 "has more than 4 294 967 295 chunks: choose fewer arrays with fields=, or write shards";

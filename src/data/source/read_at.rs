@@ -71,9 +71,11 @@ impl ReadAt for SizedFile {
         self.size
     }
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        // A read at the end of the file would be another request to a file system.
+        let most = self.size.saturating_sub(offset).min(buffer.len() as u64) as usize;
         let mut done = 0;
-        while done < buffer.len() {
-            match self.file.read_at(&mut buffer[done..], offset + done as u64) {
+        while done < most {
+            match self.file.read_at(&mut buffer[done..most], offset + done as u64) {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -7,8 +7,8 @@ use super::{context::SampleContext, run::EpochRun};
 use crate::config::{FieldWindow, FieldWindows, Fields, LoaderConfig, WindowPlace};
 use base::error::DecodeError;
 use base::rng::{RandomKey, Use};
+use data::dataset::arrays::ArrayRegion;
 use data::dataset::arrays::record::RecordRanges;
-use data::dataset::arrays::{ArrayRegion, RangeSet};
 use data::dataset::{DatasetIndex, Extent, MemberBytes};
 use data::schedule::Draw;
 use std::sync::Arc;
@@ -155,9 +155,7 @@ fn ranges_of_draws(
             let drawn = checked_window(config, index, keys, number, draw, slab.shape());
             // If there is no window, nothing of the array is read. The worker finds the same error.
             if let Ok(DrawnWindow { region, .. }) = drawn {
-                let mut touched = RangeSet::default();
-                slab.touched(&region, &mut touched);
-                ranges.extend(touched.into_ranges());
+                ranges.extend(slab.touched(&region));
             }
         }
     }

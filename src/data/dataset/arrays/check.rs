@@ -80,20 +80,6 @@ pub fn check(array: &ShardArray, size_of: impl Fn(u32) -> u64) -> Result<(), Mal
         ArrayStorage::Fill => Ok(()),
         &ArrayStorage::Run { file, start } if is_in(file, start, bytes) => Ok(()),
         &ArrayStorage::Run { start, .. } => outside(start),
-        ArrayStorage::Stride { file, chunk, start, stride } => {
-            let chunk_bytes = chunk_bytes(chunk).or_else(|why| fail(0, why).map(|()| 0))?;
-            let count = grid_cells(shape, chunk);
-            if count > MAX_CHUNKS {
-                return fail(0, format!("has {count} chunks, which are too many: write larger chunks"));
-            }
-            if count > 1 && *stride < chunk_bytes {
-                return damaged(*start, "has chunks that overlap");
-            }
-            let last = count.saturating_sub(1).checked_mul(*stride);
-            let needed =
-                if bytes == 0 { Some(0) } else { last.and_then(|last| last.checked_add(chunk_bytes)) };
-            if needed.is_some_and(|needed| is_in(*file, *start, needed)) { Ok(()) } else { outside(*start) }
-        }
         ArrayStorage::Grid { chunk, cells } => {
             let chunk_bytes = chunk_bytes(chunk).or_else(|why| fail(0, why).map(|()| 0))?;
             let count = grid_cells(shape, chunk);
@@ -152,16 +138,6 @@ mod tests {
         assert!(run(&[], 0, u64::MAX).contains("after the end"));
         assert!(run(&[u64::MAX, 2], 0, 0).contains("is too large"));
         assert!(run(&[1; 33], 0, 0).contains("has 33 dimensions"));
-        let stride = |shape: &[u64], chunk: &[u64], start, stride| {
-            refused(&array(shape, ArrayStorage::Stride { file: 0, chunk: chunk.to_vec(), start, stride }))
-        };
-        assert_eq!(stride(&[5, 3], &[2, 2], 4, 20), "");
-        assert!(stride(&[5, 3], &[2, 2], 0, 15).contains("chunks that overlap"));
-        assert!(stride(&[5, 3], &[2, 2], 900, 17).contains("after the end"));
-        assert!(stride(&[5, 3], &[2, 2], 0, u64::MAX).contains("after the end"));
-        assert!(stride(&[5, 3], &[2, 0], 0, 16).contains("chunks of shape [2, 0]"));
-        assert!(stride(&[5, 3], &[2], 0, 16).contains("chunks of shape [2]"));
-        assert!(stride(&[5, 3], &[1 << 20, 1 << 20], 0, 16).contains("write smaller chunks"));
     }
 
     #[test]

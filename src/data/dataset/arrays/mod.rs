@@ -40,7 +40,7 @@ pub use selection::ArrayField;
 pub(super) use selection::ArraySelection;
 pub(super) use shared::ChunkUse;
 pub use shared::SharedChunk;
-pub use slab::{ArrayRegion, CellPart, PackedCell, RangeSet, Slab};
+pub use slab::{ArrayRegion, CellPart, PackedCell, Slab};
 pub(super) use values::{column, elements};
 
 /// A file or directory that belongs to an array of a shard.

@@ -61,17 +61,6 @@ pub enum ArrayStorage {
         /// The offset of the first element.
         start: u64,
     },
-    /// Unfiltered chunks at equal distances, in the order of the grid.
-    Stride {
-        /// The number of the file.
-        file: u32,
-        /// The lengths of the dimensions of a chunk.
-        chunk: Vec<u64>,
-        /// The offset of the first chunk.
-        start: u64,
-        /// The distance from one chunk to the next in bytes.
-        stride: u64,
-    },
     /// Chunks in any place, each with its size as stored. Chunks at the ends of dimensions are stored whole.
     Grid {
         /// The lengths of the dimensions of a chunk.
@@ -146,13 +135,11 @@ impl ChunkCell {
 impl ShardArray {
     /// The number of bytes that are stored. The array must have been checked.
     pub(in crate::dataset) fn stored_bytes(&self) -> u64 {
-        let product =
-            |shape: &[u64]| shape.iter().fold(self.facts.element_bytes(), |a, b| a.saturating_mul(*b));
         match &self.storage {
-            ArrayStorage::Run { .. } => product(&self.shape),
-            ArrayStorage::Stride { chunk, .. } => {
-                product(chunk).saturating_mul(grid_cells(&self.shape, chunk))
-            }
+            ArrayStorage::Run { .. } => self
+                .shape
+                .iter()
+                .fold(self.facts.element_bytes(), |bytes, length| bytes.saturating_mul(*length)),
             ArrayStorage::Grid { cells, .. } | ArrayStorage::Rows { cells } => {
                 cells.iter().map(|cell| u64::from(cell.length)).sum()
             }
@@ -163,38 +150,11 @@ impl ShardArray {
     /// The array with its files counted from another one.
     pub(in crate::dataset) fn moved(mut self, base: u32) -> Self {
         match &mut self.storage {
-            ArrayStorage::Run { file, .. } | ArrayStorage::Stride { file, .. } => {
-                *file = file.saturating_add(base);
-            }
+            ArrayStorage::Run { file, .. } => *file = file.saturating_add(base),
             ArrayStorage::Grid { cells, .. } | ArrayStorage::Rows { cells } => {
                 cells.iter_mut().for_each(|cell| *cell = cell.moved(base));
             }
             ArrayStorage::Fill => {}
-        }
-        self
-    }
-
-    /// Stores unfiltered chunks at equal distances as [`ArrayStorage::Stride`], which needs no row for each chunk.
-    pub(in crate::dataset) fn compacted(mut self) -> Self {
-        if let ArrayStorage::Grid { chunk, cells } = &mut self.storage
-            && self.facts.filters.is_empty()
-            && let [first, ..] = cells[..]
-            && !first.is_absent()
-            && first.version == 0
-        {
-            let distance = |cell: &ChunkCell| cell.offset.checked_sub(first.offset);
-            let second = cells.get(1).map_or(Some(0), distance);
-            let second = second.filter(|&stride| cells.len() == 1 || stride >= u64::from(first.length));
-            let is_next = |(number, cell): (u64, &ChunkCell)| {
-                let offset = second.and_then(|stride| first.offset.checked_add(stride.checked_mul(number)?));
-                offset.is_some_and(|offset| *cell == ChunkCell { offset, ..first })
-            };
-            if let Some(stride) = second
-                && (0..).zip(&*cells).all(is_next)
-            {
-                let (file, start, chunk) = (first.file, first.offset, std::mem::take(chunk));
-                self.storage = ArrayStorage::Stride { file, chunk, start, stride };
-            }
         }
         self
     }
@@ -209,15 +169,14 @@ impl ShardArray {
     /// The row of the array in the index. The numbers of the group and of the facts, and the places of dimensions and
     /// cells in their sections, are known only when the index is written.
     fn row(&self) -> ArrayRow {
-        let (kind, file, start, stride) = match &self.storage {
-            ArrayStorage::Run { file, start } => (RowKind::Run, *file, *start, 0),
-            ArrayStorage::Stride { file, start, stride, .. } => (RowKind::Stride, *file, *start, *stride),
-            ArrayStorage::Grid { .. } => (RowKind::Grid, 0, 0, 0),
-            ArrayStorage::Rows { .. } => (RowKind::Rows, 0, 0, 0),
-            ArrayStorage::Fill => (RowKind::Fill, 0, 0, 0),
+        let (kind, file, start) = match &self.storage {
+            ArrayStorage::Run { file, start } => (RowKind::Run, *file, *start),
+            ArrayStorage::Grid { .. } => (RowKind::Grid, 0, 0),
+            ArrayStorage::Rows { .. } => (RowKind::Rows, 0, 0),
+            ArrayStorage::Fill => (RowKind::Fill, 0, 0),
         };
         let (rank, cells) = (self.shape.len() as u32, self.cells().len() as u64);
-        ArrayRow { group: 0, facts: 0, file, kind, rank, dims: 0, start, stride, cells }
+        ArrayRow { group: 0, facts: 0, file, kind, rank, dims: 0, start, cells }
     }
 }
 
@@ -230,14 +189,14 @@ pub(super) fn grid_cells(shape: &[u64], cell: &[u64]) -> u64 {
 /// The lengths of all dimensions that the index stores of an array: of its shape, then of its chunks.
 fn dims_of(array: &ShardArray) -> Vec<u64> {
     let chunk = match &array.storage {
-        ArrayStorage::Stride { chunk, .. } | ArrayStorage::Grid { chunk, .. } => &chunk[..],
+        ArrayStorage::Grid { chunk, .. } => &chunk[..],
         _ => &[],
     };
     [&array.shape[..], chunk].concat()
 }
 
 /// The size of an array's row in the index, in bytes.
-pub(in crate::dataset) const TABLE_ROW: usize = 48;
+pub(in crate::dataset) const TABLE_ROW: usize = 40;
 /// The size of a chunk's row in the index, in bytes.
 pub(in crate::dataset) const CELL_ROW: usize = 24;
 /// The largest number of dimensions, as in HDF5.
@@ -246,23 +205,18 @@ pub(super) const MAX_RANK: usize = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowKind {
     Run,
-    Stride,
     Grid,
     Rows,
     Fill,
 }
 
 impl RowKind {
-    const ALL: [Self; 5] = [Self::Run, Self::Stride, Self::Grid, Self::Rows, Self::Fill];
-
-    fn has_chunks(self) -> bool {
-        matches!(self, Self::Stride | Self::Grid)
-    }
+    const ALL: [Self; 4] = [Self::Run, Self::Grid, Self::Rows, Self::Fill];
 }
 
 /// The row of an array in the index. It has the numbers of the group, of the facts and of the file (u32 each), and the
 /// kind of storage and the rank (u16 each). Then it has the number of the first dimension, the offset or the number of
-/// the first cell, the stride, and the number of cells (u64 each).
+/// the first cell, and the number of cells (u64 each).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ArrayRow {
     pub(super) group: u32,
@@ -272,7 +226,6 @@ pub(super) struct ArrayRow {
     rank: u32,
     dims: u64,
     pub(super) start: u64,
-    pub(super) stride: u64,
     cells: u64,
 }
 
@@ -283,7 +236,7 @@ impl ArrayRow {
         for (at, value) in [(0, self.group), (4, self.facts), (8, self.file), (12, kind)] {
             bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
         }
-        for (at, value) in [(16, self.dims), (24, self.start), (32, self.stride), (40, self.cells)] {
+        for (at, value) in [(16, self.dims), (24, self.start), (32, self.cells)] {
             bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
         }
         bytes
@@ -299,8 +252,7 @@ impl ArrayRow {
             rank: kind >> 16,
             dims: u64_at(bytes, 16),
             start: u64_at(bytes, 24),
-            stride: u64_at(bytes, 32),
-            cells: u64_at(bytes, 40),
+            cells: u64_at(bytes, 32),
         })
     }
 
@@ -353,8 +305,8 @@ impl FactsTable {
         let (mut dims, mut cells, mut rows) = (0, 0, Vec::new());
         for (group, arrays) in (0..).zip(groups) {
             for array in arrays {
-                let is_one = matches!(array.row.kind, RowKind::Run | RowKind::Stride);
-                let file = array.row.file.saturating_add(if is_one { array.base } else { 0 });
+                let is_run = array.row.kind == RowKind::Run;
+                let file = array.row.file.saturating_add(if is_run { array.base } else { 0 });
                 let facts = sorted[array.row.facts as usize];
                 let mut row = ArrayRow { group, facts, file, dims, ..array.row };
                 if row.has_cells() {
@@ -432,11 +384,12 @@ impl<'a> ArrayTable<'a> {
     pub(super) fn get(&self, number: usize) -> Option<IndexedArray<'a>> {
         let row = ArrayRow::from_bytes(self.rows.as_chunks::<TABLE_ROW>().0.get(number)?)?;
         let rank = Some(row.rank as usize).filter(|&rank| rank <= MAX_RANK)?;
-        let dims = rank * if row.kind.has_chunks() { 2 } else { 1 };
+        let is_grid = row.kind == RowKind::Grid;
+        let dims = if is_grid { 2 * rank } else { rank };
         let first = usize::try_from(row.dims).ok()?;
         let dims = self.dims.as_chunks::<8>().0.get(first..first.checked_add(dims)?)?;
         let mut shape: Vec<u64> = dims.iter().map(|length| u64::from_le_bytes(*length)).collect();
-        let cell = if row.kind.has_chunks() { shape.split_off(rank) } else { shape.clone() };
+        let cell = if is_grid { shape.split_off(rank) } else { shape.clone() };
         let cells = match row.has_cells() {
             true => {
                 let first = usize::try_from(row.start).ok()?;
@@ -487,7 +440,6 @@ impl IndexedArray<'_> {
         let cells = || self.cells.iter().map(ChunkCell::from_bytes).collect();
         let storage = match self.row.kind {
             RowKind::Run => ArrayStorage::Run { file, start },
-            RowKind::Stride => ArrayStorage::Stride { file, chunk, start, stride: self.row.stride },
             RowKind::Grid => ArrayStorage::Grid { chunk, cells: cells() },
             RowKind::Rows => ArrayStorage::Rows { cells: cells() },
             RowKind::Fill => ArrayStorage::Fill,

@@ -66,7 +66,7 @@ pub(in crate::dataset) fn join(
             .into_iter()
             .map(|array| (refusal(&array, samples, reading.sample_axis), array))
             .partition(|(refusal, _)| refusal.is_none());
-        rows.arrays = arrays.into_iter().map(|(_, array)| array.compacted()).collect();
+        rows.arrays = arrays.into_iter().map(|(_, array)| array).collect();
         rows.arrays.sort_by(|a, b| a.facts.name.cmp(&b.facts.name));
         if rows.arrays.len() > MAX_ARRAYS {
             return Err(format!(

@@ -32,25 +32,6 @@ impl ArrayRegion {
     }
 }
 
-/// Ranges of a record that windows need.
-#[derive(Debug, Default)]
-pub struct RangeSet(Vec<Range<u32>>);
-
-impl RangeSet {
-    /// Adds a range.
-    pub fn add(&mut self, range: Range<u32>) {
-        match self.0.last_mut() {
-            Some(last) if last.end == range.start => last.end = range.end,
-            _ => self.0.push(range),
-        }
-    }
-
-    /// The ranges in the order in which they were added.
-    pub fn into_ranges(self) -> Vec<Range<u32>> {
-        self.0
-    }
-}
-
 /// Some elements of a window whose bytes are at one place of the record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CellPart {
@@ -86,10 +67,8 @@ pub(super) struct StoredCell {
 /// Where the cells of a sample are.
 enum CellPlaces<'a> {
     Nothing,
-    Even {
-        extent: Extent,
-        stride: u64,
-    },
+    /// All in one place.
+    One(Extent),
     /// Chunks of the sample alone, or the row of a ragged array.
     Own(&'a [[u8; CELL_ROW]]),
     /// The bytes of the sample in unfiltered chunks that several samples share: their offset and length in a chunk.
@@ -136,14 +115,13 @@ impl<'a> Slab<'a> {
         let offset = |start: u64, number: u64, stride: u64| {
             start.saturating_add(number.saturating_mul(stride)).min(MAX_OFFSET)
         };
-        let even = |start, stride, bytes| {
+        let one = |offset, bytes| {
             let file = FileId(file.saturating_add(found.file));
-            CellPlaces::Even { extent: Extent { file, offset: start, length: short(bytes) }, stride }
+            CellPlaces::One(Extent { file, offset, length: short(bytes) })
         };
         let Some(row) = row else {
-            let bytes = bytes_of(facts, &cell);
             let places = match found.kind {
-                RowKind::Run | RowKind::Stride => even(offset(found.start, 0, 0), found.stride, bytes),
+                RowKind::Run => one(offset(found.start, 0, 0), bytes_of(facts, &cell)),
                 RowKind::Grid | RowKind::Rows => CellPlaces::Own(cells),
                 RowKind::Fill => CellPlaces::Nothing,
             };
@@ -165,11 +143,7 @@ impl<'a> Slab<'a> {
         };
         let places = match found.kind {
             RowKind::Fill => CellPlaces::Nothing,
-            RowKind::Run => even(offset(found.start, row, bytes), 0, bytes),
-            RowKind::Stride => {
-                let start = offset(offset(found.start, first, found.stride), in_cell, bytes);
-                even(start, found.stride, bytes)
-            }
+            RowKind::Run => one(offset(found.start, row, bytes), bytes),
             RowKind::Rows => {
                 let row =
                     usize::try_from(row).ok().and_then(|row| cells.get(row..)?.get(..1)).unwrap_or_default();
@@ -218,7 +192,7 @@ impl<'a> Slab<'a> {
     fn cells_in_record(&self) -> u64 {
         match &self.places {
             CellPlaces::Nothing => 0,
-            CellPlaces::Even { .. } => grid_cells(&self.shape, &self.cell),
+            CellPlaces::One(_) => grid_cells(&self.shape, &self.cell),
             CellPlaces::Own(cells) | CellPlaces::Within(cells, ..) | CellPlaces::Shared(cells, ..) => {
                 cells.len() as u64
             }
@@ -229,7 +203,7 @@ impl<'a> Slab<'a> {
     /// the same files.
     pub(in crate::dataset) fn alike(&self) -> u64 {
         match self.places {
-            CellPlaces::Nothing | CellPlaces::Even { .. } => u64::MAX,
+            CellPlaces::Nothing | CellPlaces::One(_) => u64::MAX,
             CellPlaces::Own(_) => 1,
             CellPlaces::Within(..) | CellPlaces::Shared(..) => self.rows_left,
         }
@@ -245,10 +219,7 @@ impl<'a> Slab<'a> {
         let plain = |extent| Some(StoredCell { extent, mask: 0, is_packed: false });
         match self.places {
             CellPlaces::Nothing => None,
-            CellPlaces::Even { extent, stride } => {
-                let offset = extent.offset.saturating_add(number.saturating_mul(stride)).min(MAX_OFFSET);
-                plain(Extent { offset, ..extent })
-            }
+            CellPlaces::One(extent) => plain(extent),
             CellPlaces::Own(cells) => {
                 let cell = cell(cells)?;
                 let is_packed =
@@ -275,9 +246,7 @@ impl<'a> Slab<'a> {
         match &self.places {
             CellPlaces::Nothing => 0,
             // The length of an extent is limited to 4 GiB, so it is not used here.
-            CellPlaces::Even { .. } => {
-                self.cells_in_record().saturating_mul(bytes_of(self.facts, &self.cell))
-            }
+            CellPlaces::One(_) => bytes_of(self.facts, &self.cell),
             _ => self.extents().map(|extent| u64::from(extent.length)).sum(),
         }
     }
@@ -297,9 +266,9 @@ impl<'a> Slab<'a> {
         short(self.at)..short(self.at.saturating_add(self.bytes()))
     }
 
-    /// Adds the ranges of the record that a window needs.
-    pub fn touched(&self, window: &ArrayRegion, into: &mut RangeSet) {
-        self.cells(window).filter_map(|part| part.record).for_each(|range| into.add(range));
+    /// The ranges of the record that a window needs.
+    pub fn touched(&self, window: &ArrayRegion) -> impl Iterator<Item = Range<u32>> {
+        self.cells(window).filter_map(|part| part.record)
     }
 
     /// The parts of a window, which is clipped to the array. Together they have every element of it once. A record of
@@ -326,15 +295,11 @@ impl<'a> Slab<'a> {
         let innermost_first: Vec<usize> = (0..self.shape.len()).rev().collect();
         indices(grid, innermost_first).flat_map(move |index| {
             let number = self.number(&index);
-            if let CellPlaces::Even { extent, .. } = &self.places {
-                at = self.at.saturating_add(number.saturating_mul(extent.length.into()));
-            } else {
-                // Cells have different sizes, so add up those of the cells in between.
-                for passed in next..number.min(self.cells_in_record()) {
-                    at += self.stored(passed).map_or(0, |stored| u64::from(stored.extent.length));
-                }
-                next = number;
+            // Cells have different sizes, so add up those of the cells in between.
+            for passed in next..number.min(self.cells_in_record()) {
+                at += self.stored(passed).map_or(0, |stored| u64::from(stored.extent.length));
             }
+            next = number;
             self.parts(&index, number, at, &window)
         })
     }

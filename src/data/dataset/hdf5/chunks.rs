@@ -9,6 +9,9 @@ use crate::dataset::gather::MAX_CELLS;
 use crate::dataset::unpack::LARGEST_BLOCK;
 use crate::source::{ByteFields, Malformed};
 
+/// The number of references to rows that are read at once.
+const ROWS_AT_ONCE: u64 = 1 << 16;
+
 /// Reads a dataset. Reasons of refusals follow the dataset's name.
 pub(super) fn array(file: &Hdf5File<'_>, header: &ObjectHeader) -> Result<Hdf5Array, Hdf5Fault> {
     let find = |kind| header.find(kind);
@@ -25,7 +28,6 @@ pub(super) fn array(file: &Hdf5File<'_>, header: &ObjectHeader) -> Result<Hdf5Ar
         TypeContent::Plain(element) => (element, false),
         TypeContent::Rows(element) => (element, true),
         TypeContent::Refused(why) => return refused(format!("has values of {why}, which is not read")),
-        _ => return refused("has values of a reference type, which is not read"),
     };
     let fill = fill(header, &kind)?;
     let filters = match find(kinds::FILTERS) {
@@ -92,12 +94,16 @@ fn rows(
 ) -> Result<Vec<(u64, u32)>, Malformed> {
     let (mut heap, mut rows) = (GlobalHeap::default(), Vec::new());
     let mut left = product(shape).unwrap_or_default();
-    let mut add = |offset: u64, count: u64| {
-        let count = count.min(left);
-        left -= count;
-        let bytes = file.pages.read(offset, count * reference)?;
-        for value in bytes.chunks_exact(reference as usize) {
-            rows.push(heap.row(file, value, size)?);
+    let mut add = |mut offset: u64, count: u64| {
+        let mut here = count.min(left);
+        left -= here;
+        while here > 0 {
+            let count = here.min(ROWS_AT_ONCE);
+            let bytes = file.pages.read(offset, count * reference)?;
+            for value in bytes.chunks_exact(reference as usize) {
+                rows.push(heap.row(file, value, size)?);
+            }
+            (here, offset) = (here - count, offset + bytes.len() as u64);
         }
         Ok::<_, Malformed>(())
     };
@@ -216,13 +222,18 @@ impl<'a> ChunkList<'a> {
         }
     }
 
+    /// The number of chunks of the maximum shape.
+    fn most(&self) -> Result<u64, Malformed> {
+        let count = self.most.iter().try_fold(1_u64, |all, &most| all.checked_mul(most?));
+        count.filter(|&count| count <= MAX_CELLS).ok_or_else(|| self.damaged("there are too many chunks"))
+    }
+
     /// Chunks that are stored one after the other, in the grid of the maximum shape.
     fn implicit(&mut self, address: u64) -> Result<(), Malformed> {
-        let count = self.most.iter().try_fold(1_u64, |all, &most| all.checked_mul(most?));
-        let size = count.and_then(|count| count.checked_mul(self.bytes));
-        // All of them are stored, so the file bounds their number.
-        self.file.data(address, size.unwrap_or(u64::MAX))?;
-        for number in 0..count.unwrap_or_default() {
+        let count = self.most()?;
+        // All of them are stored.
+        self.file.data(address, count.saturating_mul(self.bytes))?;
+        for number in 0..count {
             let place = self.place(number, 0)?;
             self.add(&place, address + number * self.bytes, self.bytes, 0)?;
         }
@@ -292,9 +303,9 @@ impl<'a> ChunkList<'a> {
     fn second_tree(&mut self, address: u64) -> Result<(), Malformed> {
         let rank = self.now.len() as u64;
         let (size, records) = self.file.records(address, if self.filters > 0 { 11 } else { 10 })?;
-        let entry = self.entry(size.saturating_sub(8 * rank), self.filters > 0)?;
-        for record in records {
-            let mut fields = self.file.fields(address, &record);
+        let entry = self.entry((size as u64).saturating_sub(8 * rank), self.filters > 0)?;
+        for record in records.chunks_exact(size) {
+            let mut fields = self.file.fields(address, record);
             let address = fields.defined(self.file.widths.offsets)?;
             let (length, mask) = match entry.length {
                 Some(width) => (fields.uint(width)?, fields.u32()?),
@@ -348,8 +359,7 @@ impl<'a> ChunkList<'a> {
         let entry = self.entry(fields.u8()?.into(), is_filtered)?;
         let page_bits = u32::from(fields.u8()?);
         let count = fields.uint(lengths)?;
-        let all = self.most.iter().try_fold(1_u64, |all, &most| all.checked_mul(most?));
-        if all != Some(count) {
+        if self.most()? != count {
             return Err(self.damaged("chunks have an index for another shape"));
         }
         let Some(block) = fields.optional(offsets)? else { return Ok(()) };

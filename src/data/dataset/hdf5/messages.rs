@@ -25,6 +25,8 @@ pub(super) mod kinds {
 
 /// Maximum number of dimensions.
 const MAX_RANK: u64 = 32;
+/// Maximum size of a text of fixed size in bytes.
+const MAX_TEXT: u32 = 1 << 24;
 /// Maximum depth of types in types.
 const MAX_NESTED_TYPES: u32 = 8;
 
@@ -78,6 +80,12 @@ impl ObjectHeader {
             let flags = fields.u8()?;
             fields.take(order.unwrap_or(3))?;
             let message_at = fields.position();
+            // HDF5 reads no header with such a message. A message must not be shared and unshareable, nor unknown to an
+            // earlier writer that was to fail then, or was not to mark it.
+            let is_odd = flags & 6 == 6 || flags & 0x28 == 0x28 || flags & 0x30 == 0x20;
+            if is_odd || order.is_none() && !size.is_multiple_of(8) {
+                return Err(damaged(at, "a message has impossible flags or an impossible size").into());
+            }
             let bytes = fields.take(size)?;
             if kind > kinds::CACHE_IMAGE && flags & 0x80 != 0 {
                 return refused(format!("has a message of the unknown kind {kind} that readers must know"));
@@ -143,8 +151,6 @@ pub(super) enum TypeContent {
     Plain(Hdf5Element),
     /// References to values of variable length.
     Rows(Hdf5Element),
-    Reference,
-    ReferenceRows,
     /// Why it is not read, in words that follow "has values of".
     Refused(String),
 }
@@ -200,8 +206,8 @@ pub(super) fn datatype(
                 _ => other("a float of an uncommon"),
             }
         }
+        3 if size > MAX_TEXT => TypeContent::Refused(format!("texts of {size} bytes")),
         3 => TypeContent::Plain(Hdf5Element { kind: Hdf5Kind::Text, size, big_endian: false }),
-        7 if bits & 15 == 0 && u64::from(size) == widths.offsets => TypeContent::Reference,
         8 => {
             let base = datatype(fields, widths, depth + 1)?;
             let names: Vec<String> =
@@ -226,9 +232,6 @@ pub(super) fn datatype(
             }
             Hdf5Type { content: TypeContent::Plain(element), array, .. } if array.is_empty() => {
                 TypeContent::Rows(element)
-            }
-            Hdf5Type { content: TypeContent::Reference, array, .. } if array.is_empty() => {
-                TypeContent::ReferenceRows
             }
             _ => other("a nested variable-length"),
         },
@@ -430,6 +433,7 @@ pub(super) struct Hdf5Link {
     pub(super) target: LinkTarget,
 }
 
+#[derive(Clone)]
 pub(super) enum LinkTarget {
     Object(u64),
     Soft(String),

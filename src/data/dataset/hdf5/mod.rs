@@ -21,37 +21,38 @@ mod trees;
 use crate::source::{ByteFields, Malformed, Pages, ReadAt};
 use base::lookup3::lookup3;
 use messages::{HeaderMessage, LinkTarget, Widths, kinds};
-use std::collections::HashSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A dataset of an HDF5 file: the facts of all its values, and where they are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hdf5Array {
+pub(in crate::dataset) struct Hdf5Array {
     /// The current shape, with the dimensions of array types at its end. Empty for a scalar.
-    pub shape: Vec<u64>,
+    pub(in crate::dataset) shape: Vec<u64>,
     /// The type of the values.
-    pub element: Hdf5Element,
+    pub(in crate::dataset) element: Hdf5Element,
     /// The value of elements that were never written, as stored: one element.
-    pub fill: Vec<u8>,
+    pub(in crate::dataset) fill: Vec<u8>,
     /// The filters of chunks, in the order in which the writer applied them.
-    pub filters: Vec<Hdf5Filter>,
+    pub(in crate::dataset) filters: Vec<Hdf5Filter>,
     /// Where the values are stored.
-    pub storage: Hdf5Storage,
+    pub(in crate::dataset) storage: Hdf5Storage,
 }
 
 /// The type of stored values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hdf5Element {
+pub(in crate::dataset) struct Hdf5Element {
     /// What the bytes of a value mean.
-    pub kind: Hdf5Kind,
+    pub(in crate::dataset) kind: Hdf5Kind,
     /// The size of a value in bytes; for strings of variable length 1.
-    pub size: u32,
+    pub(in crate::dataset) size: u32,
     /// Whether the first byte is the most significant one.
-    pub big_endian: bool,
+    pub(in crate::dataset) big_endian: bool,
 }
 
 /// What the bytes of a value mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hdf5Kind {
+pub(in crate::dataset) enum Hdf5Kind {
     /// 0 or 1, as h5py stores it.
     Bool,
     /// A signed integer of 1, 2, 4 or 8 bytes.
@@ -68,19 +69,19 @@ pub enum Hdf5Kind {
 
 /// A filter of chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hdf5Filter {
+pub(in crate::dataset) struct Hdf5Filter {
     /// The number under which the filter is registered.
-    pub id: u16,
+    pub(in crate::dataset) id: u16,
     /// The filter's name, for messages.
-    pub name: String,
+    pub(in crate::dataset) name: String,
     /// The filter's parameters.
-    pub values: Vec<u32>,
+    pub(in crate::dataset) values: Vec<u32>,
 }
 
 /// Where the values of a dataset are stored. Offsets are in bytes from the start of the file. All ranges are in the
 /// file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Hdf5Storage {
+pub(in crate::dataset) enum Hdf5Storage {
     /// Nowhere: all values are the fill value, or there are none.
     Absent,
     /// One range from this offset, without filters.
@@ -98,50 +99,39 @@ pub enum Hdf5Storage {
 
 /// A stored chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hdf5Chunk {
+pub(in crate::dataset) struct Hdf5Chunk {
     /// The chunk's number in the row-major grid of the current shape.
-    pub number: u64,
+    pub(in crate::dataset) number: u64,
     /// Where it is stored.
-    pub offset: u64,
+    pub(in crate::dataset) offset: u64,
     /// How many bytes are stored.
-    pub length: u32,
+    pub(in crate::dataset) length: u32,
     /// Which filters were not applied to this chunk: bit n for `filters[n]`.
-    pub mask: u32,
+    pub(in crate::dataset) mask: u32,
 }
 
 /// An attribute of a dataset or group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hdf5Attribute {
+pub(in crate::dataset) struct Hdf5Attribute {
     /// The shape. Empty for a scalar.
-    pub shape: Vec<u64>,
+    pub(in crate::dataset) shape: Vec<u64>,
     /// The values, row-major.
-    pub values: Hdf5Values,
+    pub(in crate::dataset) values: Hdf5Values,
 }
 
 /// The values of an attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Hdf5Values {
+pub(in crate::dataset) enum Hdf5Values {
     /// Numbers, as stored.
     Numbers(Hdf5Element, Vec<u8>),
     /// Strings.
     Texts(Vec<String>),
-    /// Lists of objects, by their [`Hdf5Entry::object`], such as the dimension scales of each dimension. A plain
-    /// reference is a list of one.
-    Objects(Vec<Vec<u64>>),
 }
 
-/// A dataset in a listing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hdf5Entry {
-    /// The path, with a slash at its start.
-    pub path: String,
-    /// Identifies the dataset in the file.
-    pub object: u64,
-}
-
-/// Why a dataset cannot be read. Texts are complete sentences without the file's name.
+/// Why a dataset cannot be read. Texts are complete sentences without the file's name, or, of [`Hdf5File::array`] and
+/// [`Hdf5File::attributes`], reasons of refusals that follow the dataset's name.
 #[derive(Debug)]
-pub enum Hdf5Fault {
+pub(in crate::dataset) enum Hdf5Fault {
     /// The file has no dataset of this name. The text lists others.
     Missing(String),
     /// The dataset or file has a feature that is not read, which the text names.
@@ -167,11 +157,13 @@ fn damaged(offset: u64, what: &str) -> Malformed {
 const SIGNATURE: &[u8] = b"\x89HDF\r\n\x1a\n";
 /// Maximum depth of groups in groups.
 const MAX_DEPTH: usize = 64;
+/// Maximum number of bytes of a path.
+const MAX_PATH: usize = 4096;
 /// Maximum number of soft links that lead to one dataset.
 const MAX_SOFT_LINKS: u32 = 16;
 
 /// An open HDF5 file.
-pub struct Hdf5File<'a> {
+pub(in crate::dataset) struct Hdf5File<'a> {
     pages: Pages<'a>,
     /// Added to all addresses: the size of a block of the user's own before the file's contents.
     base: u64,
@@ -183,6 +175,8 @@ pub struct Hdf5File<'a> {
     group_k: u64,
     /// Half of the maximum number of symbols in a leaf of a group.
     leaf_k: u64,
+    /// The links by name of all groups that paths led through, by the address of the group.
+    groups: RefCell<HashMap<u64, BTreeMap<String, LinkTarget>>>,
 }
 
 struct ObjectHeader {
@@ -198,17 +192,12 @@ impl ObjectHeader {
 }
 
 impl<'a> Hdf5File<'a> {
-    /// Returns whether a file begins as HDF5 does. Files with a block of the user's own before their contents do not.
-    pub fn is_hdf5(beginning: &[u8]) -> bool {
-        beginning.starts_with(SIGNATURE)
-    }
-
     /// Opens a file: reads its superblock.
     ///
     /// # Errors
     /// [`Hdf5Fault::Damaged`] if this is not HDF5, or truncated. [`Hdf5Fault::Refused`] for a file that is still being
     /// written, or one of several files that belong together.
-    pub fn open(source: &'a dyn ReadAt) -> Result<Self, Hdf5Fault> {
+    pub(in crate::dataset) fn open(source: &'a dyn ReadAt) -> Result<Self, Hdf5Fault> {
         let pages = Pages::new(source);
         let mut base = 0_u64;
         loop {
@@ -216,13 +205,14 @@ impl<'a> Hdf5File<'a> {
             if base.saturating_add(length) > pages.size() || base > 1 << 30 {
                 return Err(damaged(0, "this is not an HDF5 file, or its superblock is missing").into());
             }
-            if Self::is_hdf5(&pages.read(base, length)?) {
+            if pages.read(base, length)?.starts_with(SIGNATURE) {
                 break;
             }
             base = if base == 0 { 512 } else { base * 2 };
         }
         let widths = Widths { offsets: 8, lengths: 8 };
-        let mut file = Self { pages, base, widths, root: 0, chunk_k: 32, group_k: 16, leaf_k: 4 };
+        let groups = RefCell::default();
+        let mut file = Self { pages, base, widths, root: 0, chunk_k: 32, group_k: 16, leaf_k: 4, groups };
         let version = file.block(8, 1, &[])?.first().copied();
         match version {
             Some(0 | 1) => file.read_first_superblock(version == Some(1))?,
@@ -230,6 +220,11 @@ impl<'a> Hdf5File<'a> {
             _ => return refused("this file has a superblock of an unknown version"),
         }
         Ok(file)
+    }
+
+    /// Returns the bytes of the file, to read values from the cache that has the metadata around them.
+    pub(in crate::dataset) fn bytes(&self) -> &dyn ReadAt {
+        &self.pages
     }
 
     fn set_widths(&mut self, offsets: u8, lengths: u8) -> Result<(), Hdf5Fault> {
@@ -405,14 +400,13 @@ impl<'a> Hdf5File<'a> {
         };
         let (mut at, mut left, mut soft) = (self.root, parts(path), 0);
         while let Some(part) = left.pop() {
-            let links = self.links(&self.header(at)?, Some(&part))?;
-            match links.into_iter().next().map(|link| link.target) {
+            match self.target(at, &part)? {
                 None => return Ok(None),
                 Some(LinkTarget::Object(address)) => at = address,
                 Some(LinkTarget::Soft(target)) => {
                     soft += 1;
                     if soft > MAX_SOFT_LINKS {
-                        return refused(format!("{path:?} leads over more than {MAX_SOFT_LINKS} soft links"));
+                        return refused(format!("leads over more than {MAX_SOFT_LINKS} soft links"));
                     }
                     if target.starts_with('/') {
                         at = self.root;
@@ -420,11 +414,23 @@ impl<'a> Hdf5File<'a> {
                     left.extend(parts(&target));
                 }
                 Some(LinkTarget::Outside) => {
-                    return refused(format!("{path:?} is a link to another file, which is not followed"));
+                    return refused("is a link to another file, which is not followed");
                 }
             }
         }
         Ok(Some(at))
+    }
+
+    /// Returns where a link of a group leads; `None` if the group has no such link.
+    fn target(&self, group: u64, name: &str) -> Result<Option<LinkTarget>, Hdf5Fault> {
+        if !self.groups.borrow().contains_key(&group) {
+            let mut targets = BTreeMap::new();
+            for link in self.links(&self.header(group)?)? {
+                targets.entry(link.name).or_insert(link.target);
+            }
+            self.groups.borrow_mut().insert(group, targets);
+        }
+        Ok(self.groups.borrow().get(&group).and_then(|targets| targets.get(name).cloned()))
     }
 
     /// Finds a dataset or group by its path, and reads its header.
@@ -436,11 +442,11 @@ impl<'a> Hdf5File<'a> {
         Err(Hdf5Fault::Missing(trees::missing(path, &self.list()?)))
     }
 
-    /// Lists all datasets by path, each once. Links to other files and soft links are left out.
+    /// Lists the paths of all datasets, each once. Links to other files and soft links are left out.
     ///
     /// # Errors
     /// [`Hdf5Fault`] if the file is damaged, or a group has a feature that is not read.
-    pub fn list(&self) -> Result<Vec<Hdf5Entry>, Hdf5Fault> {
+    pub(in crate::dataset) fn list(&self) -> Result<Vec<String>, Hdf5Fault> {
         self.pages.begin();
         let (mut found, mut seen) = (Vec::new(), HashSet::new());
         let mut left = vec![(String::new(), self.root, 0)];
@@ -450,18 +456,21 @@ impl<'a> Hdf5File<'a> {
             }
             let header = self.header(object)?;
             if header.find(kinds::LAYOUT).is_some() {
-                found.push(Hdf5Entry { path, object });
+                found.push(path);
             } else if depth == MAX_DEPTH {
                 return refused(format!("{path:?} is in more than {MAX_DEPTH} groups"));
             } else {
-                for link in self.links(&header, None)? {
+                for link in self.links(&header)? {
+                    if path.len() + link.name.len() >= MAX_PATH {
+                        return refused(format!("a path has more than {MAX_PATH} bytes, which is not read"));
+                    }
                     if let LinkTarget::Object(address) = link.target {
                         left.push((format!("{path}/{}", link.name), address, depth + 1));
                     }
                 }
             }
         }
-        found.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        found.sort_unstable();
         Ok(found)
     }
 
@@ -469,12 +478,8 @@ impl<'a> Hdf5File<'a> {
     ///
     /// # Errors
     /// [`Hdf5Fault`] if there is no such dataset, or it has a feature that is not read, or the file is damaged.
-    pub fn array(&self, path: &str) -> Result<Hdf5Array, Hdf5Fault> {
-        let header = self.object(path)?;
-        chunks::array(self, &header).map_err(|fault| match fault {
-            Hdf5Fault::Refused(why) => Hdf5Fault::Refused(format!("dataset {path:?} {why}")),
-            other => other,
-        })
+    pub(in crate::dataset) fn array(&self, path: &str) -> Result<Hdf5Array, Hdf5Fault> {
+        chunks::array(self, &self.object(path)?)
     }
 
     /// Returns the attributes of these names of a dataset or group, `None` for each that it lacks.
@@ -482,10 +487,13 @@ impl<'a> Hdf5File<'a> {
     /// # Errors
     /// [`Hdf5Fault`] if there is no such object, or one of these attributes has a type that is not read, or the file is
     /// damaged.
-    pub fn attributes(&self, path: &str, names: &[&str]) -> Result<Vec<Option<Hdf5Attribute>>, Hdf5Fault> {
-        let header = self.object(path)?;
-        self.attributes_of(&header, names).map_err(|fault| match fault {
-            Hdf5Fault::Refused(why) => Hdf5Fault::Refused(format!("an attribute of {path:?} {why}")),
+    pub(in crate::dataset) fn attributes(
+        &self,
+        path: &str,
+        names: &[&str],
+    ) -> Result<Vec<Option<Hdf5Attribute>>, Hdf5Fault> {
+        self.attributes_of(&self.object(path)?, names).map_err(|fault| match fault {
+            Hdf5Fault::Refused(why) => Hdf5Fault::Refused(format!("has an attribute that {why}")),
             other => other,
         })
     }

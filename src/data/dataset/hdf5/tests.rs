@@ -5,6 +5,8 @@
 //! the larger files that `hdf5.py --large DIR` writes. With `FORELOAD_HDF5_DAMAGED=DIR`, the tests write many damaged
 //! files into DIR, with the values that were found there; `hdf5.py --damaged DIR` compares them with h5py's.
 
+mod attacks;
+
 use super::*;
 use base::crc::crc32;
 use base::rng::{RandomKey, RandomStream, Use};
@@ -162,21 +164,19 @@ fn files_have_what_h5py_reads() {
             println!("{name}: {path}");
             match file.array(path) {
                 Ok(array) => compare(&bytes, &array, wanted),
-                Err(Hdf5Fault::Refused(why)) if wanted.is_null() => {
-                    assert!(why.contains(path.as_str()), "{why}")
-                }
+                Err(Hdf5Fault::Refused(_)) if wanted.is_null() => {}
                 Err(fault) => panic!("{fault:?}"),
             }
             count += 1;
         }
         for (path, wanted) in wanted["attributes"].as_object().expect("attributes by path") {
-            compare_attributes(&file, &listed, path, wanted);
+            compare_attributes(&file, path, wanted);
         }
     }
     assert!(count > 130, "{count} datasets");
 }
 
-fn compare_attributes(file: &Hdf5File<'_>, listed: &[Hdf5Entry], path: &str, wanted: &Value) {
+fn compare_attributes(file: &Hdf5File<'_>, path: &str, wanted: &Value) {
     let names: Vec<&str> =
         wanted.as_object().expect("attributes by name").keys().map(String::as_str).collect();
     let found = file.attributes(path, &names).unwrap_or_else(|fault| panic!("{path}: {fault:?}"));
@@ -188,16 +188,6 @@ fn compare_attributes(file: &Hdf5File<'_>, listed: &[Hdf5Entry], path: &str, wan
                 json!(hex)
             }
             Hdf5Values::Texts(texts) => json!(texts),
-            Hdf5Values::Objects(lists) => {
-                let path =
-                    |object| &listed.iter().find(|entry| entry.object == object).expect("an object").path;
-                json!(
-                    lists
-                        .into_iter()
-                        .map(|list| list.into_iter().map(path).collect())
-                        .collect::<Vec<Vec<_>>>()
-                )
-            }
         };
         assert_eq!(found, wanted[name], "{path}: {name}");
     }
@@ -277,8 +267,6 @@ fn links_lead_to_one_dataset() {
         }
         assert!(matches!(file.array("/links/dangling"), Err(Hdf5Fault::Missing(_))));
         assert!(matches!(file.array("/links/target/deeper"), Err(Hdf5Fault::Missing(_))));
-        let names = file.list().expect("datasets");
-        assert!(names.windows(2).all(|pair| pair[0].object != pair[1].object), "{names:?}");
     }
 }
 
@@ -288,8 +276,8 @@ type Descriptions = BTreeMap<String, Result<Hdf5Array, String>>;
 fn described(bytes: &[u8]) -> Option<Descriptions> {
     let source = bytes;
     let file = Hdf5File::open(&source).ok()?;
-    let describe = |entry: Hdf5Entry| {
-        let array = file.array(&entry.path).map_err(|fault| match fault {
+    let describe = |path: String| {
+        let array = file.array(&path).map_err(|fault| match fault {
             Hdf5Fault::Damaged(malformed) => {
                 assert!(
                     malformed.offset <= bytes.len() as u64 || malformed.offset > 1 << 40,
@@ -302,10 +290,9 @@ fn described(bytes: &[u8]) -> Option<Descriptions> {
         if let Ok(array) = &array {
             check_bounds(bytes, array);
         }
-        let names =
-            ["scale_factor", "add_offset", "_FillValue", "units", "names", "DIMENSION_LIST", "filler 3"];
-        file.attributes(&entry.path, &names).ok();
-        (entry.path, array)
+        let names = ["scale_factor", "add_offset", "_FillValue", "units", "names", "filler 3"];
+        file.attributes(&path, &names).ok();
+        (path, array)
     };
     Some(file.list().ok()?.into_iter().map(describe).collect())
 }

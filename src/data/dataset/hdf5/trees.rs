@@ -4,13 +4,13 @@ use super::messages::{
     Dataspace, Hdf5Link, Hdf5Type, LinkTarget, TypeContent, Widths, dataspace, datatype, dense, kinds, link,
     shared,
 };
-use super::{
-    Hdf5Attribute, Hdf5Entry, Hdf5Fault, Hdf5File, Hdf5Kind, Hdf5Values, ObjectHeader, damaged, refused,
-};
+use super::{Hdf5Attribute, Hdf5Fault, Hdf5File, Hdf5Kind, Hdf5Values, ObjectHeader, damaged, refused};
 use crate::source::{ByteFields, Malformed, ended_text};
 use base::lookup3::lookup3;
-use std::collections::{BTreeMap, HashMap, hash_map::Entry};
+use std::collections::{BTreeMap, HashMap, HashSet, hash_map::Entry};
 
+/// Maximum number of bytes of the names or attributes in a heap.
+const MAX_HEAP: u64 = 256 << 20;
 /// Maximum level of a node of a tree.
 const MAX_LEVEL: u64 = 64;
 
@@ -39,6 +39,7 @@ struct FractalHeap {
     length_width: u64,
     /// The blocks by their offsets in the heap: address and bytes.
     blocks: BTreeMap<u64, (u64, Vec<u8>)>,
+    length: u64,
 }
 
 /// The collections of a global heap, which has the values of variable length.
@@ -54,24 +55,22 @@ fn width_of(limit: u64) -> u64 {
 }
 
 impl Hdf5File<'_> {
-    /// Returns the links of a group, or only the one with this name. An object that is no group has none.
-    pub(super) fn links(
-        &self,
-        header: &ObjectHeader,
-        name: Option<&str>,
-    ) -> Result<Vec<Hdf5Link>, Hdf5Fault> {
+    /// Returns the links of a group. An object that is no group has none.
+    pub(super) fn links(&self, header: &ObjectHeader) -> Result<Vec<Hdf5Link>, Hdf5Fault> {
         let mut links = Vec::new();
         if let Some(message) = header.find(kinds::LINKS) {
             if let Some((heap, names)) = dense(&mut message.whole()?, self.widths, 8)? {
                 let heap = self.fractal_heap(heap)?;
-                let hash = name.map(|name| lookup3(name.as_bytes()));
-                for record in self.records(names, 5)?.1 {
-                    let mut record = self.fields(names, &record);
-                    let found = record.u32()?;
-                    if hash.is_none_or(|hash| hash == found) {
-                        let (at, bytes) = self.heap_object(&heap, record.rest())?;
-                        links.push(link(&mut ByteFields::new(&bytes, at), self.widths)?);
-                    }
+                let mut left = heap.length;
+                let (size, records) = self.records(names, 5)?;
+                for record in records.chunks_exact(size) {
+                    let mut record = self.fields(names, record);
+                    record.take(4)?;
+                    let (at, bytes) = self.heap_object(&heap, record.rest())?;
+                    // Each object is the link of one name.
+                    let rest = left.checked_sub(bytes.len() as u64);
+                    left = rest.ok_or_else(|| damaged(at, "links of a group overlap"))?;
+                    links.push(link(&mut ByteFields::new(&bytes, at), self.widths)?);
                 }
             }
             for message in header.messages.iter().filter(|message| message.kind == kinds::LINK) {
@@ -82,7 +81,6 @@ impl Hdf5File<'_> {
             let width = self.widths.offsets;
             links = self.symbols(fields.defined(width)?, fields.defined(width)?)?;
         }
-        links.retain(|link| name.is_none_or(|name| name == link.name));
         Ok(links)
     }
 
@@ -136,16 +134,19 @@ impl Hdf5File<'_> {
             }
         }
         let (mut links, mut last): (_, &[u8]) = (Vec::new(), &[]);
+        let mut length = 0;
         for leaf in leaves {
             for (link, is_soft, target) in self.symbols_of_leaf(leaf)? {
                 let target = match is_soft {
                     false => Some(LinkTarget::Object(target)),
                     true => name(target).map(|path| LinkTarget::Soft(ended_text(path))),
                 };
-                // Names ascend in the whole tree, so no leaf occurs twice.
-                let (Some(name), Some(target)) = (name(link).filter(|&name| name > last), target) else {
+                // Names ascend in the whole tree, so no leaf occurs twice. Each name has its own bytes in the heap.
+                length += name(link).map_or(0, |name| name.len() + 1);
+                let name = name(link).filter(|&name| name > last && length <= heap.len());
+                let (Some(name), Some(target)) = (name, target) else {
                     let at = self.base.saturating_add(leaf);
-                    return Err(damaged(at, "names of a group are missing or not sorted"));
+                    return Err(damaged(at, "names of a group are missing, not sorted, or overlap"));
                 };
                 links.push(Hdf5Link { name: ended_text(name), target });
                 last = name;
@@ -177,7 +178,7 @@ impl Hdf5File<'_> {
     }
 
     /// Returns the size of the records of a B-tree, version 2, and all records, in no order.
-    pub(super) fn records(&self, address: u64, kind: u8) -> Result<(u64, Vec<Vec<u8>>), Malformed> {
+    pub(super) fn records(&self, address: u64, kind: u8) -> Result<(usize, Vec<u8>), Malformed> {
         let Widths { offsets, lengths } = self.widths;
         let bytes = self.checked(address, 22 + offsets + lengths, &[b'B', b'T', b'H', b'D', 0, kind])?;
         let mut fields = self.fields(address, &bytes);
@@ -186,12 +187,16 @@ impl Hdf5File<'_> {
         let (root, count, total) = (fields.optional(offsets)?, fields.uint(2)?, fields.uint(lengths)?);
         let impossible = || damaged(self.base.saturating_add(address), "a B-tree has impossible sizes");
         let tree = SecondTree::new(kind, node, record, depth, offsets).ok_or_else(impossible)?;
-        let mut records = Vec::new();
+        let (mut records, mut seen) = (Vec::new(), HashSet::new());
         let mut left: Vec<_> = root.map(|root| (root, count, depth)).into_iter().collect();
         while let Some((address, count, level)) = left.pop() {
+            if !seen.insert(address) {
+                return Err(damaged(self.base.saturating_add(address), "a node of a B-tree occurs twice"));
+            }
             left.extend(self.second_node(&tree, address, count, level, &mut records)?);
         }
-        if records.len() as u64 == total { Ok((record, records)) } else { Err(impossible()) }
+        let is_whole = total.checked_mul(record) == Some(records.len() as u64);
+        if is_whole { Ok((record as usize, records)) } else { Err(impossible()) }
     }
 
     /// Reads a node of a B-tree, version 2, and returns its children: address, number of records, and level.
@@ -201,7 +206,7 @@ impl Hdf5File<'_> {
         address: u64,
         count: u64,
         level: u64,
-        records: &mut Vec<Vec<u8>>,
+        records: &mut Vec<u8>,
     ) -> Result<Vec<(u64, u64, u64)>, Malformed> {
         let size = |level: u64| usize::try_from(level).ok().and_then(|level| tree.levels.get(level)).copied();
         if size(level).is_none_or(|(most, _)| count > most || count == 0 && level > 0) {
@@ -220,9 +225,7 @@ impl Hdf5File<'_> {
         let bytes = self.checked(address, 10 + count * tree.record + pointers, signature)?;
         let mut fields = self.fields(address, &bytes);
         fields.version(&[tree.kind])?;
-        for _ in 0..count {
-            records.push(fields.take(tree.record)?.to_vec());
-        }
+        records.extend(fields.take(count * tree.record)?);
         let mut child = || {
             let child = (fields.defined(self.widths.offsets)?, fields.uint(tree.count_width)?, level - 1);
             fields.take(total_width)?;
@@ -253,7 +256,7 @@ impl Hdf5File<'_> {
         let offset_width = bits.div_ceil(8);
         let length_width = u64::from(largest.ilog2()).div_ceil(8).min(width_of(largest_object));
         let head = 5 + offsets + offset_width;
-        let mut blocks = BTreeMap::new();
+        let (mut blocks, mut length, mut seen) = (BTreeMap::new(), 0, HashSet::new());
         let mut left: Vec<_> = root.map(|root| (root, rows, 0_u64, start)).into_iter().collect();
         while let Some((address, rows, mut at, size)) = left.pop() {
             let wrong = |what: &str| damaged(self.base.saturating_add(address), what);
@@ -267,6 +270,10 @@ impl Hdf5File<'_> {
                 let stored = checksum.map(|stored| stored.iter_mut().map(std::mem::take).collect::<Vec<_>>());
                 if stored.is_some_and(|stored| stored != lookup3(&block).to_le_bytes()) {
                     return Err(wrong("a checksum is wrong").into());
+                }
+                length += block.len() as u64;
+                if length > MAX_HEAP || !seen.insert(address) {
+                    return Err(wrong("a heap is too large, or a block of it occurs twice").into());
                 }
                 blocks.insert(at, (address, block));
                 continue;
@@ -288,7 +295,7 @@ impl Hdf5File<'_> {
                 }
             }
         }
-        Ok(FractalHeap { offset_width, length_width, blocks })
+        Ok(FractalHeap { offset_width, length_width, blocks, length })
     }
 
     /// Returns where an object of a heap is in the file, and its bytes.
@@ -322,8 +329,9 @@ impl Hdf5File<'_> {
         let Some((heap, tree)) = dense(&mut message.whole()?, self.widths, 2)? else { return Ok(found) };
         let heap = self.fractal_heap(heap)?;
         let hashes: Vec<u32> = names.iter().map(|name| lookup3(name.as_bytes())).collect();
-        for record in self.records(tree, 8)?.1 {
-            let mut fields = self.fields(tree, &record);
+        let (size, records) = self.records(tree, 8)?;
+        for record in records.chunks_exact(size) {
+            let mut fields = self.fields(tree, record);
             let (id, flags, _) = (fields.take(8)?, fields.u8()?, fields.take(4)?);
             if hashes.contains(&fields.u32()?) && flags & 2 == 0 {
                 let (at, bytes) = self.heap_object(&heap, id)?;
@@ -367,30 +375,22 @@ impl Hdf5File<'_> {
     }
 
     fn values(&self, kind: &Hdf5Type, bytes: &[u8]) -> Result<Hdf5Values, Hdf5Fault> {
-        let (mut heap, width) = (GlobalHeap::default(), self.widths.offsets);
-        let mut row = |value: &[u8], size: u64| {
-            let (offset, length) = heap.row(self, value, size as u32)?;
-            self.pages.read(offset, length.into())
-        };
-        let values = bytes.chunks_exact(usize::try_from(kind.size).unwrap_or(usize::MAX));
+        let mut heap = GlobalHeap::default();
         Ok(match &kind.content {
             TypeContent::Plain(element) if element.kind == Hdf5Kind::Text => {
                 Hdf5Values::Texts(bytes.chunks_exact(element.size as usize).map(ended_text).collect())
             }
             TypeContent::Plain(element) => Hdf5Values::Numbers(*element, bytes.to_vec()),
             TypeContent::Rows(element) if element.kind == Hdf5Kind::Text => {
-                let texts = values.map(|value| Ok(ended_text(&row(value, 1)?)));
+                let texts =
+                    bytes.chunks_exact(usize::try_from(kind.size).unwrap_or(usize::MAX)).map(|value| {
+                        let (offset, length) = heap.row(self, value, 1)?;
+                        Ok(ended_text(&self.pages.read(offset, length.into())?))
+                    });
                 Hdf5Values::Texts(texts.collect::<Result<_, Malformed>>()?)
             }
-            TypeContent::ReferenceRows => {
-                let list = |value| {
-                    let bytes = row(value, width)?;
-                    ByteFields::new(&bytes, 0).uints(bytes.len() as u64 / width, width)
-                };
-                Hdf5Values::Objects(values.map(list).collect::<Result<_, Malformed>>()?)
-            }
+            TypeContent::Rows(_) => return refused("has lists of variable length, which are not read"),
             TypeContent::Refused(why) => return refused(format!("has values of {why}, which is not read")),
-            _ => return refused("has references or lists of variable length, which are not read"),
         })
     }
 
@@ -411,17 +411,17 @@ impl Hdf5File<'_> {
 }
 
 /// What to tell of a path that leads to nothing: the datasets whose paths begin and end like it.
-pub(super) fn missing(path: &str, entries: &[Hdf5Entry]) -> String {
+pub(super) fn missing(path: &str, paths: &[String]) -> String {
     let (own, same) = (path.trim_start_matches('/').as_bytes(), |pair: &(&u8, &u8)| pair.0 == pair.1);
-    let alike = |entry: &&Hdf5Entry| {
-        let other = entry.path.trim_start_matches('/').as_bytes();
+    let alike = |other: &&str| {
+        let other = other.trim_start_matches('/').as_bytes();
         let at_end = own.iter().rev().zip(other.iter().rev()).take_while(same).count();
         usize::MAX - own.iter().zip(other).take_while(same).count() - at_end
     };
-    let mut near: Vec<&Hdf5Entry> = entries.iter().collect();
+    let mut near: Vec<&str> = paths.iter().map(String::as_str).collect();
     near.sort_by_cached_key(alike);
-    let names: Vec<&str> = near.iter().take(8).map(|entry| entry.path.as_str()).collect();
-    format!("there is no {path:?}; among its {} datasets are {}", entries.len(), names.join(", "))
+    near.truncate(8);
+    format!("there is no {path:?}; among its {} datasets are {}", paths.len(), near.join(", "))
 }
 
 impl SecondTree {

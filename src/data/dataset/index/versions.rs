@@ -78,10 +78,7 @@ impl DatasetIndex {
     /// The errors of [`DatasetIndex::accept_shard`].
     pub fn check_arrays(&self) -> Result<()> {
         let parts = self.parts.iter().map(|placed| &placed.part);
-        parts.filter(|part| part.has_unnoticed_changes()).try_for_each(|part| {
-            let read = |&shard: &usize| part.notes.bad_shard(part.group_path(shard)).is_none();
-            (0..part.shards()).filter(read).try_for_each(|shard| changes::accept_shard(part, shard))
-        })
+        parts.filter(|part| part.has_unnoticed_changes()).try_for_each(changes::accept_shards)
     }
 
     /// The part of a file's stamp that is compared: the whole stamp, or the stamp without its inode on file systems

@@ -81,23 +81,23 @@ impl ShardParser for Hdf5Parser {
                 let label = self.0.label.iter().filter(|label| !chosen.contains(label));
                 chosen.iter().chain(label).cloned().collect()
             }
-            None => file.list().map_err(malformed)?.into_iter().map(|entry| entry.path).collect::<Vec<_>>(),
+            None => file.list().map_err(malformed)?,
         };
         let (mut found, mut columns) = (Vec::new(), Vec::new());
         for name in names {
-            let cells = match self.dataset(&file, &name, bytes) {
+            let cells = match self.dataset(&file, &name) {
                 Ok(FoundDataset::Dimension) if self.0.arrays.is_none() => continue,
                 Ok(FoundDataset::Dimension) => {
                     TableCells::Refused("it is a dimension without values".to_owned())
                 }
                 Ok(FoundDataset::Array(array)) => {
                     arrays::check(&array, |_| bytes.size())?;
-                    columns.extend(arrays::column(&array, bytes, self.0.sample_axis)?);
+                    columns.extend(arrays::column(&array, file.bytes(), self.0.sample_axis)?);
                     found.push(array);
                     continue;
                 }
                 Ok(FoundDataset::Texts(cells)) => cells,
-                Err(Hdf5Fault::Refused(why)) => TableCells::Refused(why),
+                Err(Hdf5Fault::Refused(why)) => TableCells::Refused(format!("it {why}")),
                 Err(fault) => return Err(malformed(fault)),
             };
             let kind = if let TableCells::Texts(_) = cells { FieldKind::Text } else { FieldKind::Array };
@@ -132,21 +132,9 @@ fn other_format(bytes: &dyn ReadAt) -> Option<Malformed> {
 
 impl Hdf5Parser {
     /// Reads what a file says of a dataset. Reasons of refusals follow the dataset's name.
-    fn dataset(
-        &self,
-        file: &Hdf5File<'_>,
-        name: &str,
-        bytes: &dyn ReadAt,
-    ) -> Result<FoundDataset, Hdf5Fault> {
-        let refused = |why: String| Err(Hdf5Fault::Refused(format!("it {why}")));
-        let array = file.array(name).map_err(|fault| match fault {
-            Hdf5Fault::Refused(why) => {
-                let path = format!("{name:?} ");
-                let own = why.strip_prefix("dataset ").unwrap_or(&why);
-                Hdf5Fault::Refused(own.strip_prefix(&path).map_or(why.clone(), |own| format!("it {own}")))
-            }
-            fault => fault,
-        })?;
+    fn dataset(&self, file: &Hdf5File<'_>, name: &str) -> Result<FoundDataset, Hdf5Fault> {
+        let refused = |why: String| Err(Hdf5Fault::Refused(why));
+        let array = file.array(name)?;
         let Hdf5Element { kind, size, big_endian } = array.element;
         let filters = match array.filters.iter().map(chunk_filter).collect::<Result<Vec<_>, _>>() {
             Ok(filters) => filters,
@@ -160,7 +148,7 @@ impl Hdf5Parser {
         }
         let number = match (kind, size as u8) {
             (Hdf5Kind::Text, _) => {
-                return match texts(&array, &filters, self.0.sample_axis, bytes)? {
+                return match texts(&array, &filters, self.0.sample_axis, file.bytes())? {
                     Ok(cells) => Ok(FoundDataset::Texts(cells)),
                     Err(why) => refused(why),
                 };

@@ -160,7 +160,7 @@ impl ShardParser for ZarrParser {
                     let keys = (String::from_utf8_lossy(name).into_owned(), zarr.keys);
                     contents.findings.notes.chunk_keys.extend([keys]);
                 }
-                contents.rows.arrays.push(array.compacted());
+                contents.rows.arrays.push(array);
                 contents.rows.files = files;
                 Ok(contents)
             },

@@ -4,8 +4,7 @@
 use super::DatasetPart;
 use crate::dataset::arrays::{ArrayFile, CELL_ROW};
 use crate::dataset::format::Section;
-use crate::dataset::layouts::ShardLayout;
-use crate::dataset::spill::{directory_of, first_below};
+use crate::dataset::spill::directory_of;
 use crate::dataset::zarr::ChunkKeys;
 use crate::dataset::{FileId, Stamp};
 use std::ops::Range;
@@ -54,23 +53,25 @@ impl DatasetPart {
         (file.0 as usize) < self.groups()
     }
 
-    /// The number of groups that are shards. The groups after them belong to shards.
-    pub(in crate::dataset) fn shards(&self) -> usize {
-        let is_part = |group: u64| {
-            let layout_impl = self.layout().shards();
-            layout_impl.is_some_and(|of: &dyn ShardLayout| of.is_part(self.group_path(group as usize)))
-        };
-        super::search(0, self.groups() as u64, |group| !is_part(group)) as usize
+    pub(super) fn find_shards(&self) -> usize {
+        let groups = self.groups() as u64;
+        let Some(of) = self.layout().shards() else { return groups as usize };
+        super::search(0, groups, |group| !of.is_part(self.group_path(group as usize))) as usize
     }
 
-    /// The groups that belong to a shard.
+    /// The number of groups that are shards. The groups after them belong to shards.
+    pub(in crate::dataset) fn shards(&self) -> usize {
+        self.shards
+    }
+
+    /// The groups that belong to a shard, which are sorted by their paths.
     pub(in crate::dataset) fn parts_of(&self, shard: usize) -> Range<usize> {
         let directory = directory_of(self.group_path(shard));
-        let paths: Vec<&[u8]> = (self.shards()..self.groups()).map(|group| self.group_path(group)).collect();
-        let Some(first) = first_below(&paths, directory) else { return 0..0 };
-        let count = paths[first..].iter().take_while(|path| path.starts_with(directory)).count();
-        let first = self.groups() - paths.len() + first;
-        first..first + count
+        let first = |is_before: &dyn Fn(&[u8]) -> bool| {
+            let of = |group| is_before(self.group_path(group as usize));
+            super::search(self.shards as u64, self.groups() as u64, of) as usize
+        };
+        first(&|path| path < directory)..first(&|path| path < directory || path.starts_with(directory))
     }
 
     /// Replaces each group that belongs to a shard by that shard. Directories of such shards are not nested.

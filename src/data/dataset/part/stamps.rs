@@ -1,10 +1,18 @@
 //! The stamps of a dataset's shards during a run, and the shards whose samples differ from the index.
 
 use super::DatasetPart;
+use crate::dataset::parallel::for_each;
 use crate::dataset::{FileId, Stamp};
 use crate::source::EntryState;
-use std::sync::PoisonError;
+use base::error::Result;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+
+/// Maximum number of threads that read stamps, and so of simultaneous requests to a network file system.
+const STAMP_THREADS: usize = 64;
+/// Number of stamps for which it pays to start a thread. On a local file system, fewer stamps are read in the time that
+/// starting a thread takes.
+const MIN_STAMPS_PER_THREAD: usize = 32;
 
 impl DatasetPart {
     pub(in crate::dataset) fn shard_stamp(&self, file: FileId) -> Option<Stamp> {
@@ -28,6 +36,41 @@ impl DatasetPart {
         self.layout().is_sharded()
             && self.is_group(file)
             && self.stamp_within(group) != self.group_stamp(group)
+    }
+
+    /// Whether a file or directory in the state `seen` might differ from its version with the stamp `then`.
+    pub(in crate::dataset) fn differs(&self, then: Stamp, seen: EntryState) -> bool {
+        match seen {
+            EntryState::Stamped(now) => then.difference(self.known(now)).is_some(),
+            EntryState::Unstamped | EntryState::Gone => true,
+        }
+    }
+
+    /// Those of these groups whose stamps differ from the stamps that `then` returns, sorted.
+    ///
+    /// # Errors
+    /// [`Error::Io`](base::error::Error::Io) for a file or directory that exists but cannot be checked.
+    pub(in crate::dataset) fn moved(
+        &self,
+        groups: &[usize],
+        then: impl Fn(usize) -> Stamp + Sync,
+    ) -> Result<Vec<usize>> {
+        let moved = Mutex::new(Vec::new());
+        // A thread takes many groups at a time, to avoid contention. For a remote dataset it takes one group at a time.
+        let portion = if self.is_remote() { 1 } else { MIN_STAMPS_PER_THREAD };
+        let portions: Vec<&[usize]> = groups.chunks(portion).collect();
+        for_each((groups.len() / portion).min(STAMP_THREADS), portions.len(), |number| {
+            for &group in portions[number] {
+                let now = self.source.stamp(self.group_path(group))?;
+                if self.differs(then(group), now) && !self.is_still_missing(group, now) {
+                    moved.lock().unwrap_or_else(PoisonError::into_inner).push(group);
+                }
+            }
+            Ok(())
+        })?;
+        let mut moved = moved.into_inner().unwrap_or_else(PoisonError::into_inner);
+        moved.sort_unstable();
+        Ok(moved)
     }
 
     /// Whether a shard is missing now and was missing when the dataset was indexed. Such a shard has no stamp.
