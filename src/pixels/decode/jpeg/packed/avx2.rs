@@ -194,7 +194,7 @@ unsafe fn expand<const PLACED: bool>(
     let escaped = unsafe {
         match unit.blocks.nonzero[number] {
             0..=0xFFFF => expand_quarters::<1, 1, PLACED>(remainders, unit.blocks, number, block),
-            0..=0xFFFF_FFFF => expand_quarters::<2, 1, PLACED>(remainders, unit.blocks, number, block),
+            0x1_0000..=0xFFFF_FFFF => expand_quarters::<2, 1, PLACED>(remainders, unit.blocks, number, block),
             _ => expand_quarters::<4, 2, PLACED>(remainders, unit.blocks, number, block),
         }
     };

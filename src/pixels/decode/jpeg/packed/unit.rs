@@ -231,7 +231,7 @@ impl UnitBlocks {
             let these = left.min(most);
             let differ = bits(window, at) ^ code;
             let below = high - first;
-            let equal = !((differ & below) + below | differ) & high;
+            let equal = !(((differ & below) + below) | differ) & high;
             count += lowest(equal, these * width).count_ones() as usize;
             at += (these * width) as usize;
             left -= these;
@@ -279,5 +279,35 @@ impl UnitBlocks {
 
     pub(super) fn escape_length(&self, count: usize) -> usize {
         count * self.escape_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::rng::{RandomKey, Use};
+
+    #[test]
+    fn escapes_are_counted_as_one_by_one() {
+        let mut stream = RandomKey::new(b"unit", 0, 0, Use::Augment).stream(0);
+        let (mut blocks, mut found) = (UnitBlocks::default(), 0);
+        for number in 0..2000 {
+            let mut window = NO_BYTES;
+            // Few zeros, so that escape codes of all widths occur.
+            window[..64].iter_mut().for_each(|byte| *byte = (stream.below(256) | stream.below(256)) as u8);
+            let (width, count, start) = (1 + number % 7, stream.below(64) as u32, stream.below(8) as usize);
+            (blocks.width[0], blocks.large[0], blocks.rest[0]) =
+                (width as u8, (1 << count) - 1, start as u32);
+            let escape = u64::from(ESCAPE[width]);
+            let is_escape = |index| lowest(bits(&window, start + index * width), width as u32) == escape;
+            let expected = (0..count as usize).filter(|&index| is_escape(index)).count();
+            assert_eq!(
+                blocks.count_escapes(&window, 0),
+                expected,
+                "{count} of width {width} from bit {start}"
+            );
+            found += expected;
+        }
+        assert!(found > 1000, "{found}");
     }
 }
