@@ -145,6 +145,7 @@ const QUICK: i32 = 2060;
 
 /// What vector code adds to column 0 between the passes. It becomes the second pass's rounding and 128, the sample of
 /// coefficients that are all zero.
+#[cfg(target_arch = "x86_64")]
 const CENTRE: i32 = ((1 << 17) + (128 << 18)) / ONE;
 
 /// Error: the coefficients of a block exceed the range of 8-bit samples.

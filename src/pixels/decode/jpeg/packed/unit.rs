@@ -47,8 +47,7 @@ pub(super) struct UnitBlocks {
     pub(super) rest: [u32; UNIT],
     /// The number of bytes of an escape: 1 or 2.
     escape_bytes: usize,
-    /// Whether the unit may have escapes.
-    pub(super) escapes: bool,
+    escapes: bool,
 }
 
 /// The largest number of bits of a unit without its escapes: the unit's head, and for each block the DC difference, the
@@ -247,6 +246,7 @@ impl UnitBlocks {
 
     /// The `count` escapes of a block, which end `after` bytes before the unit's end. `None` if escapes have two bytes,
     /// or if damaged data lacks some of them.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) fn short_escapes<'a>(
         &self,
