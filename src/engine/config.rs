@@ -400,7 +400,7 @@ impl LoaderOptions {
         let drawn = (&label_columns, &*same.selection);
         let mix = options.mix_plan(index, &images, &mut fields, &mut layout, drawn)?;
         let batch_bytes = layout.bytes(options.batch_size as usize);
-        let chosen = options.choose_device(&images, index)?;
+        let chosen = options.choose_device(&images, &fields, index)?;
         if chosen.is_gpu_unused {
             index.notices().warn_once("device", || {
                 let why = &chosen.why;
@@ -412,6 +412,9 @@ impl LoaderOptions {
         let backends = AllowedBackends::from_environment()?;
         let device_pools = match chosen.device {
             Device::Cpu => None,
+            Device::Cuda { .. } if images.list().is_empty() => {
+                Some(DevicePools::of_batches(options.device_memory, chosen.memory, batch_bytes)?)
+            }
             Device::Cuda { .. } => {
                 options.check_gpu_decoder(&images, index, (chosen.decoder, backends))?;
                 let batch = options.batch_size as usize;
@@ -442,6 +445,7 @@ impl LoaderOptions {
         host.warn_about_sizes();
         let pools = match &device_pools {
             None => host.with_batches(batch_bytes)?,
+            Some(device) if images.list().is_empty() => host.for_arrays_on(device, batch_bytes)?,
             Some(device) => host.for_device(device)?,
         };
         if let Some(cache) = &mut cache {

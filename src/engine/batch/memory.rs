@@ -9,8 +9,10 @@ use base::locks::lock;
 use base::slot::Slot;
 use memmap2::{Advice, MmapMut};
 use pixels::gpu::{
-    DeviceBuffer, Event, GpuDevice, InFlight, MemoryPool, PinnedBuffer, Registration, Stream, StreamRef,
+    DeviceBuffer, Event, GpuDevice, InFlight, MemoryPool, PinnedBuffer, PinnedSlice, Registration, Stream,
+    StreamRef,
 };
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 /// Maximum number of unused GPU events that a buffer keeps for its next batches.
@@ -59,6 +61,7 @@ impl BatchStorage {
                     buffer: Some(buffer),
                     staging: storage.staging.clone(),
                     columns: None,
+                    copied: Vec::new(),
                     users: Mutex::new(BufferUsers {
                         former_events: vec![Arc::new(allocated)],
                         ..BufferUsers::default()
@@ -91,6 +94,7 @@ impl BufferMemory {
         match self {
             Self::Host(_) => true,
             Self::Cuda(memory) => {
+                memory.copied.clear();
                 memory.columns = memory.staging.slots().try_take(plan.bytes - plan.columns);
                 memory.columns.is_some()
             }
@@ -194,6 +198,8 @@ pub(super) struct CudaMemory {
     buffer: Option<DeviceBuffer>,
     staging: Registration,
     columns: Option<Slot>,
+    /// The ranges of the columns whose bytes were copied from other memory than `columns`.
+    copied: Vec<Range<usize>>,
     // Valid after every statement, so a panic elsewhere cannot break it.
     users: Mutex<BufferUsers>,
 }
@@ -290,6 +296,22 @@ impl CudaMemory {
         users.former_events.iter().try_for_each(|event| stream.wait(event))
     }
 
+    /// Queues the copy of `from` to the columns, from byte `at` on. What is in the staging buffer there is ignored.
+    pub(super) fn copy_to_columns(
+        &mut self,
+        plan: &BufferPlan,
+        at: usize,
+        from: &PinnedSlice,
+        flight: &mut InFlight,
+    ) -> Result<()> {
+        if self.copied.is_empty() {
+            self.wait_for_former_users(flight.stream())?;
+        }
+        flight.copy_to_device(self.buffer().range(plan.columns + at, from.len())?, from)?;
+        self.copied.push(at..at + from.len());
+        Ok(())
+    }
+
     pub(super) fn complete(&mut self, plan: &BufferPlan, flight: &mut InFlight) -> Result<()> {
         // For a batch without images, no stream has waited for the former users yet.
         self.wait_for_former_users(flight.stream())?;
@@ -297,7 +319,14 @@ impl CudaMemory {
             self.columns.take().ok_or_else(|| Error::Internal("a batch was completed twice".into()))?;
         let bytes = plan.bytes - plan.columns;
         let from = self.staging.pin(columns)?.part(0..bytes)?;
-        flight.copy_to_device(self.buffer().range(plan.columns, bytes)?, &from)?;
+        let mut copied = std::mem::take(&mut self.copied);
+        copied.sort_unstable_by_key(|range| range.start);
+        let mut at = 0;
+        for range in copied.into_iter().chain([bytes..bytes]) {
+            let gap = at..range.start.max(at);
+            flight.copy_to_device(self.buffer().range(plan.columns + at, gap.len())?, &from.part(gap)?)?;
+            at = at.max(range.end);
+        }
         let ready = lock(&self.users).event(self.device())?;
         ready.record(flight.stream())?;
         lock(&self.users).complete(ready);

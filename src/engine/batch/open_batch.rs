@@ -9,7 +9,7 @@ use super::values::{Gathered, Value, gather};
 use super::{Batch, Failure, Sink};
 use base::error::{Error, Result};
 use base::locks::lock;
-use pixels::gpu::{InFlight, Stream};
+use pixels::gpu::{InFlight, PinnedSlice, Stream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -221,6 +221,31 @@ impl BatchCloser {
         completed?;
         self.closed = true;
         Ok(())
+    }
+
+    /// Queues a copy to a batch on a GPU, on the stream of `flight`: `bytes` are the elements of the column with the
+    /// index `column` from byte `at` of row `index` on. The ticket's bytes there are ignored. All copies of a batch,
+    /// and [`BatchCloser::close_on`], must be queued on one stream.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for a batch in host memory; [`Error::Gpu`]. The batch is then
+    /// never delivered.
+    pub fn copy_to_row(
+        &self,
+        (index, column, at): (u32, usize, usize),
+        bytes: &PinnedSlice,
+        flight: &mut InFlight,
+    ) -> Result<()> {
+        let plan = &self.batch.plan;
+        let TensorSpan { start, sample_bytes } = plan.further[column];
+        let at = start + index as usize * sample_bytes + at;
+        let copied = self.with_buffer(|buffer| {
+            buffer.memory_mut().cuda_mut().ok_or_else(on_host)?.copy_to_columns(plan, at, bytes, flight)
+        });
+        if copied.is_err() {
+            self.batch.spoiled.store(true, Ordering::Relaxed);
+        }
+        copied
     }
 
     fn with_buffer<T>(&self, act: impl FnOnce(&mut BatchBuffer) -> Result<T>) -> Result<T> {

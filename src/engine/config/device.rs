@@ -345,6 +345,27 @@ impl DevicePools {
         Ok(Self { cap, arena, bytes_outside_arenas, prefetch: (LANES + 2).min(batches - 1), batches })
     }
 
+    /// Divides `asked` bytes, or a quarter of the device's `memory` if `asked` is `None`, into batches of `batch_bytes`
+    /// alone, for batches without images.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if there is too little memory.
+    pub(super) fn of_batches(asked: Option<u64>, memory: u64, batch_bytes: usize) -> Result<Self> {
+        let cap = usize::try_from(asked.unwrap_or(memory / 4)).unwrap_or(usize::MAX);
+        // Allocations are rounded up, so add a margin.
+        let batch_bytes = batch_bytes.saturating_add(MIB / 256);
+        let batches = cap / batch_bytes;
+        if batches < 3 {
+            let message = format!(
+                "is {cap} bytes, must be at least {} for three batches of {batch_bytes}: raise it, lower batch_size, \
+                 or use device=\"cpu\"",
+                batch_bytes.saturating_mul(3)
+            );
+            return Err(Error::config("device_memory", message));
+        }
+        Ok(Self { cap, arena: 0, bytes_outside_arenas: cap, prefetch: batches - 1, batches })
+    }
+
     /// Returns the total `device_memory`, in bytes, with which a lane's arena has `needed` bytes; `None` if the arena
     /// cannot be that large.
     pub fn cap_for(&self, needed: u64) -> Option<u64> {

@@ -196,6 +196,16 @@ impl PoolSizing<'_> {
         Ok(Pools { slot_bytes, prefetch: device.prefetch, batches: device.batches })
     }
 
+    /// Returns the sizes of the host pools for batches of `batch_bytes` that are copied to a GPU when they are complete.
+    /// Until then they are in host memory, so these sizes are like those for batches on the CPU.
+    ///
+    /// # Errors
+    /// The errors of [`PoolSizing::with_batches`].
+    pub(super) fn for_arrays_on(&self, device: &DevicePools, batch_bytes: usize) -> Result<Pools> {
+        let host = self.with_batches(batch_bytes)?;
+        Ok(Pools { prefetch: host.prefetch.min(device.prefetch), batches: device.batches, ..host })
+    }
+
     /// Returns the maximum size in bytes of the cache of JPEG row starts. The row starts of a photograph take half a
     /// KB.
     pub(super) fn row_bytes(&self) -> usize {

@@ -3,7 +3,7 @@
 
 use super::device::{self, AllowedBackends, ChosenDevice, CpuDecode, Device, GpuDecoder};
 use super::views::ViewKind;
-use super::{ImageField, Images, LoaderKind, LoaderOptions};
+use super::{Fields, ImageField, Images, LoaderKind, LoaderOptions};
 use base::error::{Error, Result};
 use data::dataset::DatasetIndex;
 use pixels::augment::{
@@ -94,7 +94,12 @@ impl LoaderOptions {
     ///
     /// # Errors
     /// The errors of [`device::choose`]; [`Error::Config`] if the requested GPU does not support the images.
-    pub(super) fn choose_device(&self, images: &Images, index: &DatasetIndex) -> Result<ChosenDevice> {
+    pub(super) fn choose_device(
+        &self,
+        images: &Images,
+        fields: &Fields,
+        index: &DatasetIndex,
+    ) -> Result<ChosenDevice> {
         let cpu = |why: String| {
             let chosen = device::choose("cpu", self.decoder, false)?;
             Ok(if self.device == "cpu" { chosen } else { ChosenDevice { why, ..chosen } })
@@ -102,12 +107,16 @@ impl LoaderOptions {
         if !self.decoded {
             return cpu("files stay in host memory with decoded=False".to_owned());
         }
-        let decoder = self.gpu_decoder();
+        let are_arrays = images.list().is_empty() && !fields.arrays.is_empty();
+        // Arrays need no decoder of images, and so no nvJPEG.
+        let decoder = if are_arrays { GpuDecoder::Own } else { self.gpu_decoder() };
         let mut images_in_order = images.list().iter().enumerate();
         let of_own_sizes =
             images_in_order.find(|(image, _)| ViewKind::of(images.recipe(*image)) == ViewKind::Values);
         let missing = match of_own_sizes {
-            _ if index.has_arrays() => "batches of arrays".to_owned(),
+            _ if are_arrays && index.is_stream() => "arrays of streams".to_owned(),
+            _ if are_arrays && self.shared.is_some() => "shared batches of arrays".to_owned(),
+            _ if are_arrays => return device::choose(&self.device, decoder, false),
             _ if images.list().is_empty() => "batches without images".to_owned(),
             Some((_, ImageField { name, .. })) => {
                 format!("batches of images of varying size (from the transforms of {name:?})")

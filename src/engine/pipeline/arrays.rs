@@ -7,11 +7,34 @@ use base::error::DecodeError;
 use data::dataset::arrays::filters::{ChunkScratch, unpack_chunk};
 use data::dataset::arrays::{CfFacts, Slab};
 use data::schedule::Draw;
-use pixels::arrays::{BoxCorner, GatheredBox, MemoryOrder, NumberConversion, StoredType, fill, gather};
+use pixels::arrays::{
+    BoxCorner, GatheredBox, MemoryOrder, NumberConversion, StoredType, copied_bytes, fill, gather,
+};
 use pixels::decode::NpyHeader;
+use std::ops::Range;
+use store::io::Filled;
 
 /// The most bytes of an array whose shape is known only when it is read.
 const MAX_BYTES: u64 = 4 << 30;
+
+/// The fewest bytes that a GPU copies from a slot by themselves. A copy costs the driver a few microseconds, in which the
+/// CPU copies this many bytes.
+const FEWEST_RAW: usize = 64 << 10;
+
+/// Bytes in a slot that are elements of a batch as they are.
+pub(crate) struct RawBytes {
+    pub column: usize,
+    /// Where they begin in the sample's row of the column.
+    pub at: usize,
+    slot: Filled,
+    range: Range<u32>,
+}
+
+impl AsRef<[u8]> for RawBytes {
+    fn as_ref(&self) -> &[u8] {
+        self.slot.piece(self.range.clone()).unwrap_or_default()
+    }
+}
 
 /// The array of a sample, and its bytes.
 pub(crate) enum ArraySource<'a> {
@@ -27,6 +50,9 @@ pub(crate) struct ArrayScratch {
     chunk: ChunkScratch,
     /// The latest conversion of each field of arrays. It serves the next sample if that is stored alike.
     latest: Vec<Option<LatestConversion>>,
+    /// For a batch on a GPU: the bytes of the latest sample that were not copied, because the GPU copies them from their
+    /// slot. `None` if everything is copied to the row.
+    pub raw: Option<Vec<RawBytes>>,
 }
 
 struct LatestConversion {
@@ -46,9 +72,9 @@ impl ArrayScratch {
         number: usize,
         plan: &ArrayPlan,
         source: &ArraySource<'_>,
-    ) -> Result<(&LatestConversion, &mut ChunkScratch), DecodeError> {
+    ) -> Result<(&LatestConversion, &mut ChunkScratch, Option<&mut Vec<RawBytes>>), DecodeError> {
         let (stored, cf, shape) = source.facts();
-        let Self { chunk, latest } = self;
+        let Self { chunk, latest, raw } = self;
         if latest.len() <= number {
             latest.resize_with(number + 1, || None);
         }
@@ -63,7 +89,7 @@ impl ArrayScratch {
                 LatestConversion { stored, cf, shape, axis, has_channels, conversion }
             }
         };
-        Ok((latest[number].insert(known), chunk))
+        Ok((latest[number].insert(known), chunk, raw.as_mut()))
     }
 }
 
@@ -90,13 +116,13 @@ pub(crate) fn fill_array(
     }
     let pad = run.context.config.windows.of(field).and_then(|window| window.pad).filter(|_| part.is_padded());
     let pad = pad.map(|pad| plan.padding(pad, stored, cf)).transpose().map_err(DecodeError::Damaged)?;
-    let (known, chunk) = scratch.prepare(number, plan, source)?;
-    let mut make = |row: &mut [u8]| {
+    let (known, chunk, raw) = scratch.prepare(number, plan, source)?;
+    let mut make = |row: &mut [u8], raw| {
         pad.as_ref().map_or(Ok(()), |pad| known.pad(pad, &part, row))?;
-        source.gather(&part, known, chunk, row)
+        source.gather(&part, known, (chunk, raw), row)
     };
     match at {
-        ArrayPlace::Column(column) => make(ticket.column(column)),
+        ArrayPlace::Column(column) => make(ticket.column(column), raw.map(|raw| (column, raw))),
         ArrayPlace::Values(value) => {
             let to = plan.number(stored, cf);
             // A length of 0 counts as 1, so that no length exceeds the limit.
@@ -106,7 +132,7 @@ pub(crate) fn fill_array(
                 return Err(DecodeError::Damaged(message));
             }
             let mut row = vec![0; part.shape.iter().product::<u64>() as usize * to.size()];
-            make(&mut row)?;
+            make(&mut row, None)?;
             let shape = part.shape.iter().map(|length| length.cast_signed()).collect();
             ticket.put(value, Some(Value::Array(Array { element: to.into(), shape, bytes: row })));
             Ok(())
@@ -162,12 +188,13 @@ impl<'a> ArraySource<'a> {
         }
     }
 
-    /// Converts the elements of a region of the array, and writes them to `row`.
+    /// Converts the elements of a region of the array, and writes them to `row`. With `raw`, only notes there which large
+    /// parts of the row are bytes of the slot, and the column that the row belongs to.
     fn gather(
         &self,
         DrawnWindow { region, at: place, shape }: &DrawnWindow,
         LatestConversion { conversion, axis, .. }: &LatestConversion,
-        scratch: &mut ChunkScratch,
+        (scratch, mut raw): (&mut ChunkScratch, Option<(usize, &mut Vec<RawBytes>)>),
         row: &mut [u8],
     ) -> Result<(), DecodeError> {
         let row_strides = MemoryOrder::RowMajor.strides(shape);
@@ -204,7 +231,7 @@ impl<'a> ArraySource<'a> {
                 fill(absent, row, &of, conversion)?;
                 continue;
             };
-            let stored = record.piece(range).ok_or_else(cut)?;
+            let stored = record.piece(range.clone()).ok_or_else(cut)?;
             let bytes = match part.packed {
                 None => stored,
                 Some(packed) => {
@@ -214,7 +241,17 @@ impl<'a> ArraySource<'a> {
                 }
             };
             let first = usize::try_from(part.first).ok().and_then(|first| bytes.get(first..));
-            gather(first.ok_or_else(cut)?, row, &of, conversion)?;
+            let first = first.ok_or_else(cut)?;
+            if let (Some((column, raw)), RecordView::Slot(slot), None) = (&mut raw, *record, part.packed)
+                && let Some([from, at, bytes]) = copied_bytes([first.len(), row.len()], &of, conversion)
+                && bytes >= FEWEST_RAW
+            {
+                let start = range.start + (stored.len() - first.len() + from) as u32;
+                let range = start..start + bytes as u32;
+                raw.push(RawBytes { column: *column, at, slot: slot.clone(), range });
+                continue;
+            }
+            gather(first, row, &of, conversion)?;
         }
         Ok(())
     }

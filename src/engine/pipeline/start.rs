@@ -65,6 +65,9 @@ impl Pipeline {
         let slots = arena(config.pools.slot_bytes)?;
         self.open_cache(context, place)?;
         match (config.device, &config.device_pools) {
+            (Device::Cuda { ordinal }, Some(pools)) if config.images.list().is_empty() => {
+                cuda::upload::start(of, slots, ordinal, pools)
+            }
             (Device::Cuda { ordinal }, Some(pools)) => cuda::maker::start(of, slots, ordinal, pools),
             _ => {
                 let storage = match config.decoded {

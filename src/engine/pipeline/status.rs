@@ -94,10 +94,10 @@ impl RunStatus {
         let mut total = self.before.clone();
         total += current;
         let (stages, gpu) = (total.stages, total.gpu);
-        let is_cuda = config.device != Device::Cpu;
+        let has_lanes = config.device != Device::Cpu && !config.images.list().is_empty();
         let stages = StageNumbers {
             threads: config.threads as u32,
-            lanes: if is_cuda { LANES as u32 } else { 0 },
+            lanes: if has_lanes { LANES as u32 } else { 0 },
             reading: stages.reading,
             arrivals: stages.arrivals,
             decoding: stages.decode_busy,

@@ -6,7 +6,7 @@
 //! when its last tensor is dropped.
 
 use super::{
-    context::SampleContext, cuda::storage_for_shared_batches, engine::ThreadContext, notify, run::EpochRun,
+    context::SampleContext, cuda::storage_for_complete_batches, engine::ThreadContext, notify, run::EpochRun,
     threads::Spawner, threads::Threads, threads::pool, waker::FetchWaker,
 };
 use crate::batch::{BatchPool, BatchStorage, Pools, Sink, UploadBuffer, Uploader};
@@ -57,7 +57,7 @@ pub(crate) fn start(
     let on_host = Pools { slot_bytes: 0, prefetch: 1, batches: config.pools.batches.max(MIN_LEASE_LIMIT) };
     let (limits, storage, device) = match (config.device, &config.device_pools) {
         (Device::Cuda { ordinal }, Some(pools)) => {
-            let (device, storage) = storage_for_shared_batches(ordinal, config, pools)?;
+            let (device, storage) = storage_for_complete_batches(ordinal, config, pools, 2)?;
             (Pools { prefetch: 1, ..config.pools }, BatchStorage::Cuda(storage), Some(device))
         }
         _ => (on_host, BatchStorage::Host, None),

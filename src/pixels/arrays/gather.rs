@@ -108,6 +108,25 @@ pub fn gather(
     Ok(())
 }
 
+/// Returns where the bytes of a box begin in the chunk and in the row, and their number, if they are contiguous on both
+/// sides and [`gather`] would only copy them. Returns `None` otherwise, and for everything that [`gather`] refuses.
+pub fn copied_bytes(
+    [chunk_bytes, row_bytes]: [usize; 2],
+    of: &GatheredBox,
+    with: &NumberConversion,
+) -> Option<[usize; 3]> {
+    if !with.is_copy() || of.lengths.contains(&0) {
+        return None;
+    }
+    let start = checked_start(chunk_bytes, row_bytes, of, with)?;
+    let length = match merged(of, with, start.channel)[..] {
+        [] => 1,
+        [GatherAxis { length, chunk: 1, row: 1, .. }] => length,
+        _ => return None,
+    };
+    Some([start.chunk, start.row, length].map(|elements| elements * with.to.size()))
+}
+
 /// Fills a box of a row with one element: the fill value of an absent chunk, or padding. `element` is in the byte order
 /// of stored elements and is converted like them. The box's place in a chunk is ignored.
 ///

@@ -10,7 +10,7 @@ mod loops;
 mod tests;
 
 pub use convert::{Arithmetic, NumberConversion, WorkType};
-pub use gather::{BoxCorner, GatheredBox, fill, gather};
+pub use gather::{BoxCorner, GatheredBox, copied_bytes, fill, gather};
 
 pub(crate) use floats::{brain_to_single, single_to_brain};
 

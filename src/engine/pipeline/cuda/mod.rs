@@ -7,6 +7,8 @@
 //! it sleeps until the work is done and checked. Images of one sample go through a lane together, so that they fail
 //! together. To the rest of the pipeline, all this is one maker of batches ([`maker`]).
 //!
+//! Batches without images take another, shorter way ([`upload`]).
+//!
 //! Which decoder gets an image:
 //!
 //! - Foreload's own kernels decode packed and indexed images ([`own`]). They give exactly the CPU's pixel values or no
@@ -49,6 +51,7 @@ mod shared_gpu;
 mod staging;
 mod table;
 mod timing;
+pub(super) mod upload;
 mod work;
 
 use crate::batch::CudaStorage;
@@ -102,24 +105,27 @@ fn of_device(ordinal: u32, error: Error) -> Error {
     }
 }
 
-fn columns_staging(device: &GpuDevice, config: &LoaderConfig, pools: &DevicePools) -> Result<Registration> {
+/// Page-locks staging buffers for the columns of `batches` batches.
+fn columns_staging(device: &GpuDevice, config: &LoaderConfig, batches: usize) -> Result<Registration> {
     let columns = config.layout.column_bytes(config.batch_size as usize);
     let room = (columns + 2 * PAGE).next_multiple_of(PAGE);
-    Registration::new(device, &SlotPool::new((pools.prefetch + LANES + 1) * room)?)
+    Registration::new(device, &SlotPool::new(batches.saturating_mul(room))?)
 }
 
-/// Opens the GPU with the index `ordinal`, and makes the storage on this GPU for batches that another process has made.
+/// Opens the GPU with the index `ordinal`, and makes the storage on this GPU for batches that are complete when they are
+/// copied to it, at most `staged` of them at a time.
 ///
 /// # Errors
 /// The errors of [`GpuStage::open`].
-pub(super) fn storage_for_shared_batches(
+pub(super) fn storage_for_complete_batches(
     ordinal: u32,
     config: &LoaderConfig,
     pools: &DevicePools,
+    staged: usize,
 ) -> Result<(GpuDevice, CudaStorage)> {
     let device = GpuDevice::open(ordinal).map_err(|error| of_device(ordinal, error))?;
     let (pool, stream) = (MemoryPool::new(&device, pools.cap)?, Stream::new(&device)?);
-    let staging = columns_staging(&device, config, pools)?;
+    let staging = columns_staging(&device, config, staged)?;
     Ok((device, CudaStorage { pool, stream, staging }))
 }
 
@@ -138,7 +144,7 @@ impl GpuStage {
         let gpu = SharedGpu::open(ordinal, config.decoder.decodes_jpegs());
         let gpu = gpu.map_err(|error| of_device(ordinal, error))?;
         let device = gpu.device.clone();
-        let staging = columns_staging(&device, config, pools)?;
+        let staging = columns_staging(&device, config, pools.prefetch + LANES + 1)?;
         let origin = TimeOrigin::new(&device, &Stream::new(&device)?, None)?;
         Ok(Self {
             decoder: config.decoder,

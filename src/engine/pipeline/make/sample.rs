@@ -5,7 +5,7 @@ use super::{OpenPlace, PlaceFiller, PlaceJob};
 use crate::batch::{Array, Encoded, Ticket, Value};
 use crate::config::{FieldContent, ImageField, OnError, ViewKind};
 use crate::pipeline::{
-    arrays::ArrayScratch, boxes::boxes_of_image, consistent_read::read_consistently, context::SampleContext,
+    arrays::ArrayScratch, arrays::RawBytes, boxes::boxes_of_image, consistent_read::read_consistently, context::SampleContext,
     cpu::CpuDecoder, cpu::SampleImage, cpu::ViewsFrom, fields::check_size, fields::fill_fields,
     members::ImageGeometry, members::field_bytes, mixing::FilledPlace, mixing::MixGroups, notify,
     originals::OriginalFiles, run::EpochRun, stopwatch::Stopwatch, substitute::note_failure,
@@ -52,6 +52,7 @@ impl PlaceFiller<HostPlace> for SampleMaker {
         let (draw, valid) = match outcome {
             Ok(()) => (draw, valid),
             Err(error) => {
+                self.arrays.raw.iter_mut().for_each(Vec::clear);
                 let instead = note_failure(&run.context, draw.sample, error, to.ticket);
                 self.fill_failed(instead, (position, draw, valid), &mut to)
             }
@@ -80,6 +81,17 @@ impl SampleMaker {
             arrays: ArrayScratch::default(),
             geometries: Vec::new(),
         }
+    }
+
+    /// Lets large parts of arrays stay in their slots, if they need no conversion: see [`SampleMaker::raw`].
+    pub(crate) fn leaving_raw_bytes(mut self) -> Self {
+        self.arrays.raw = Some(Vec::new());
+        self
+    }
+
+    /// Takes the bytes of the latest sample that were left in their slots and are missing in its row.
+    pub(crate) fn raw(&mut self) -> impl Iterator<Item = RawBytes> {
+        self.arrays.raw.iter_mut().flat_map(|raw| raw.drain(..))
     }
 
     /// Fills the place of a failed sample. Returns the draw that the place holds now, and whether the place holds a
@@ -141,6 +153,7 @@ impl SampleMaker {
     fn make(&mut self, draw: Draw, record: &Encoded, to: &mut PlaceTools<'_>) -> Result<()> {
         let context = &to.run.context;
         self.geometries.clear();
+        self.arrays.raw.iter_mut().for_each(Vec::clear);
         for image in 0..context.config.images.list().len() {
             let made = self.make_image(image, draw, record, to);
             self.geometries.push(made.map_err(|error| context.of_image(image, error))?);
