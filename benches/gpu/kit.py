@@ -1,6 +1,6 @@
 """Runs the parts of the GPU kit, each with a time limit, and writes their results into one folder.
 
-    run.sh checks --minutes 9 --out results   install, probe, doctor, tests, parity, stress
+    run.sh checks --minutes 9 --out results   install, probe, doctor, tests, parity, arrays, stress
     run.sh bench --minutes 9 --out speed      install, doctor, bench
     run.sh tests parity --out more            some of them
 
@@ -212,6 +212,14 @@ def parity(run: Run, seconds: float) -> Outcome:
     return Outcome(broken, text, data)
 
 
+def arrays(run: Run, seconds: float) -> Outcome:
+    """Compare arrays on the GPU with the CPU's, and time both."""
+    few = ["--rows", "20", "--seconds", "0.1"] if run.recording else []
+    code, text, data = run.script("arrays", *few, seconds=seconds)
+    broken = [f"{line['case']}: {line['problem']}" for line in data.get("lines", []) if line["problem"]]
+    return Outcome(broken or ([failed("arrays", code, text, seconds)] if code else []), text, data)
+
+
 def stress(run: Run, seconds: float) -> Outcome:
     """Load many batches, then a few under compute-sanitizer if there is one."""
     began, most = time.monotonic(), 0.7 * seconds
@@ -287,12 +295,13 @@ PARTS: dict[str, tuple[Callable[[Run, float], Outcome], float, float]] = {
     "doctor": (doctor, 1, 30),
     "tests": (tests, 5, 200),
     "parity": (parity, 3, 120),
+    "arrays": (arrays, 1, 60),
     "stress": (stress, 5, 240),
     "bench": (bench, 15, 3600),
 }
 """Each part with its weight in the remaining time, and the most seconds it may take."""
 ALWAYS = ("install", "doctor")
-GROUPS = {"all": tuple(PARTS), "checks": ("probe", "tests", "parity", "stress")}
+GROUPS = {"all": tuple(PARTS), "checks": ("probe", "tests", "parity", "arrays", "stress")}
 
 
 def deliver(run: Run, outcomes: dict[str, Outcome]) -> None:

@@ -1,5 +1,6 @@
 //! The GPU code, tested with stand-ins for NVIDIA's libraries: no GPU is needed, and none is used.
 
+mod arrays;
 mod augment;
 mod capture;
 mod children;

@@ -37,7 +37,7 @@ def test_without_a_gpu_it_fails_clearly(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     result = json.loads((tmp_path / "results.json").read_text())
     parts = result["parts"]
-    assert list(parts) == ["install", "probe", "doctor", "tests", "parity", "stress", "bench"]
+    assert list(parts) == ["install", "probe", "doctor", "tests", "parity", "arrays", "stress", "bench"]
     assert parts["probe"]["problems"][0] == "no GPU to probe"
     assert parts["doctor"]["problems"][0].startswith("the CPU is chosen: ")
     assert "foreload" in parts["doctor"]["text"]
@@ -76,7 +76,7 @@ def test_folders_are_found_from_wherever_they_were_named(
     monkeypatch.setattr(sys, "argv", ["kit.py", "checks", "--dali", "site", "--out", "results"])
     chosen = kit.parse_arguments()
     assert (chosen.dali, chosen.out, chosen.rehearse) == (tmp_path / "site", tmp_path / "results", None)
-    assert chosen.parts == ["install", "probe", "doctor", "tests", "parity", "stress"]
+    assert chosen.parts == ["install", "probe", "doctor", "tests", "parity", "arrays", "stress"]
 
 
 def test_the_packed_scripts_run_where_they_are_put(tmp_path: Path) -> None:

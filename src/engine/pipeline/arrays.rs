@@ -305,8 +305,8 @@ mod tests {
         let size = plan.number(stored, cf).size() as u64 * shape.iter().product::<u64>();
         let mut row = vec![0xaa; size as usize];
         let mut scratch = ArrayScratch::default();
-        let (known, chunk) = scratch.prepare(0, plan, source)?;
-        source.gather(&DrawnWindow::whole(shape), known, chunk, &mut row).map(|()| row)
+        let (known, chunk, _) = scratch.prepare(0, plan, source)?;
+        source.gather(&DrawnWindow::whole(shape), known, (chunk, None), &mut row).map(|()| row)
     }
 
     /// An element in float64.

@@ -1,7 +1,7 @@
 //! Boxes of random arrays are gathered by all types of conversions, and compared with the reference.
 
 use super::super::{Arithmetic, BoxCorner, GatheredBox, MemoryOrder, Number, NumberConversion, StoredType};
-use super::super::{WorkType, fill, gather};
+use super::super::{WorkType, copied_bytes, fill, gather};
 use super::{cast, is_same, reference, seed, stored, up_to};
 use base::error::DecodeError;
 use base::names::NamedValue;
@@ -48,7 +48,7 @@ fn random_elements(random: &mut RandomStream, of: StoredType, count: usize) -> V
 #[test]
 fn boxes_are_gathered_element_by_element() {
     let seed = seed();
-    let (mut gathered, mut failed) = (0, 0);
+    let (mut gathered, mut failed, mut copied) = (0, 0, 0);
     for case in 0..2000 {
         let random = &mut RandomKey::new(b"gather", seed, 0, Use::Augment).stream(case);
         let (from, to, mut with) = random_conversion(random);
@@ -132,6 +132,13 @@ fn boxes_are_gathered_element_by_element() {
                 (Ok(()), Some(expected)) => {
                     let mut pairs = row.chunks(to.size()).zip(expected.chunks(to.size()));
                     assert!(pairs.all(|(one, other)| is_same(to, one, other)), "{} {what}", level.name());
+                    if let Some([from, at, bytes]) = copied_bytes([chunk.len(), row.len()], &of, &conversion)
+                    {
+                        let mut copy = before.clone();
+                        copy[at..at + bytes].copy_from_slice(&chunk[from..from + bytes]);
+                        assert_eq!(copy, row, "{what}");
+                        copied += 1;
+                    }
                     of_levels.push(row);
                     gathered += 1;
                 }
@@ -144,7 +151,10 @@ fn boxes_are_gathered_element_by_element() {
         }
         assert!(of_levels.windows(2).all(|rows| rows[0] == rows[1]), "levels differ: {what}");
     }
-    assert!(gathered > 1000 && failed > 20, "{gathered} gathered, {failed} failed");
+    assert!(
+        gathered > 1000 && failed > 20 && (20..gathered / 4).contains(&copied),
+        "{gathered} gathered, {failed} failed, {copied} copied"
+    );
 }
 
 #[test]
