@@ -1,5 +1,5 @@
-//! Arrays in batches on a GPU, on the driver's stand-in alone: nvJPEG is not needed. Batches equal the CPU's, each byte is
-//! copied once, and raw rows are copied from the slots that they were read into.
+//! Arrays in batches on a GPU, on the driver's stand-in alone: nvJPEG is not needed. Batches equal the CPU's, each byte
+//! is copied once, and raw rows are copied from the slots that they were read into.
 
 use crate::common::await_no_threads;
 use crate::stand_in;
@@ -57,8 +57,7 @@ fn pipeline(folder: &Path, device: &str, change: impl FnOnce(&mut FieldOptions))
 }
 
 fn contents(batch: &Batch) -> Vec<Vec<u8>> {
-    let tensors =
-        [batch.further(0), batch.further(1), batch.labels(), batch.sample_ids(), batch.mask()];
+    let tensors = [batch.further(0), batch.further(1), batch.labels(), batch.sample_ids(), batch.mask()];
     tensors.iter().map(|tensor| tensor.read().unwrap().into_owned()).collect()
 }
 
@@ -97,7 +96,8 @@ fn raw_rows_are_copied_from_their_slots_and_every_byte_once() {
 fn converted_rows_are_one_copy_a_batch() {
     let cuda = stand_in::cuda();
     let folder = dataset();
-    let half = |field: &mut FieldOptions| field.array = serde_json::from_str(r#"{"dtype": "float16"}"#).unwrap();
+    let half =
+        |field: &mut FieldOptions| field.array = serde_json::from_str(r#"{"dtype": "float16"}"#).unwrap();
     let gpu = pipeline(folder.path(), "cuda:0", half);
     let expected = epoch(&pipeline(folder.path(), "cpu", half), 0);
     let before = cuda.calls("cuMemcpyHtoDAsync_v2");

@@ -1,4 +1,4 @@
-"""Arrays on a device equal the CPU's, byte by byte: of files that NumPy writes, and of the fixtures where they exist."""
+"""Arrays on a device equal the CPU's, byte by byte: in files that NumPy writes, and in fixtures where these exist."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_shared_batches_are_refused_by_name(root: Path) -> None:
 
 def test_little_device_memory_is_refused(root: Path) -> None:
     asked = [F.Array("x.npy")]
-    with pytest.raises(foreload.ConfigError, match="device_memory.*three batches"):
+    with pytest.raises(foreload.ConfigError, match=r"device_memory.*three batches"):
         foreload.Loader(root / "npy", fields=asked, device="cuda", batch_size=8, device_memory="1MB")
 
 

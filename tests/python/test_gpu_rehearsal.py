@@ -112,8 +112,7 @@ def test_every_part_runs_from_a_packed_kit(tmp_path: Path, dataset: Path) -> Non
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr
     parts = json.loads((out / "results.json").read_text())["parts"]
     assert {name: part["problems"] for name, part in parts.items()} == {
-        name: []
-        for name in ("install", "probe", "doctor", "tests", "parity", "arrays", "stress", "bench")
+        name: [] for name in ("install", "probe", "doctor", "tests", "parity", "arrays", "stress", "bench")
     }
     files = sorted(path.name for path in out.iterdir())
     assert len(files) <= CARRIED_BACK

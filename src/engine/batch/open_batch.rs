@@ -228,8 +228,7 @@ impl BatchCloser {
     /// and [`BatchCloser::close_on`], must be queued on one stream.
     ///
     /// # Errors
-    /// [`Error::Internal`] for a batch in host memory; [`Error::Gpu`]. The batch is then
-    /// never delivered.
+    /// [`Error::Internal`] for a batch in host memory; [`Error::Gpu`]. The batch is then never delivered.
     pub fn copy_to_row(
         &self,
         (index, column, at): (u32, usize, usize),

@@ -196,8 +196,8 @@ impl PoolSizing<'_> {
         Ok(Pools { slot_bytes, prefetch: device.prefetch, batches: device.batches })
     }
 
-    /// Returns the sizes of the host pools for batches of `batch_bytes` that are copied to a GPU when they are complete.
-    /// Until then they are in host memory, so these sizes are like those for batches on the CPU.
+    /// Returns the sizes of the host pools for batches of `batch_bytes` that are copied to a GPU when they are
+    /// complete. Until then they are in host memory, so these sizes are like those for batches on the CPU.
     ///
     /// # Errors
     /// The errors of [`PoolSizing::with_batches`].

@@ -17,8 +17,8 @@ use store::io::Filled;
 /// The most bytes of an array whose shape is known only when it is read.
 const MAX_BYTES: u64 = 4 << 30;
 
-/// The fewest bytes that a GPU copies from a slot by themselves. A copy costs the driver a few microseconds, in which the
-/// CPU copies this many bytes.
+/// The fewest bytes that a GPU copies from a slot by themselves. Queueing a copy costs a few microseconds, in which the
+/// CPU could copy about as many bytes.
 const FEWEST_RAW: usize = 64 << 10;
 
 /// Bytes in a slot that are elements of a batch as they are.
@@ -50,8 +50,8 @@ pub(crate) struct ArrayScratch {
     chunk: ChunkScratch,
     /// The latest conversion of each field of arrays. It serves the next sample if that is stored alike.
     latest: Vec<Option<LatestConversion>>,
-    /// For a batch on a GPU: the bytes of the latest sample that were not copied, because the GPU copies them from their
-    /// slot. `None` if everything is copied to the row.
+    /// For a batch on a GPU: the bytes of the latest sample that were not copied, because the GPU copies them from
+    /// their slot. `None` if everything is copied to the row.
     pub raw: Option<Vec<RawBytes>>,
 }
 
@@ -188,8 +188,8 @@ impl<'a> ArraySource<'a> {
         }
     }
 
-    /// Converts the elements of a region of the array, and writes them to `row`. With `raw`, only notes there which large
-    /// parts of the row are bytes of the slot, and the column that the row belongs to.
+    /// Converts the elements of a region of the array, and writes them to `row`. With `raw`, which also has the column
+    /// of the row, large parts that are bytes of the slot as they are are only noted there.
     fn gather(
         &self,
         DrawnWindow { region, at: place, shape }: &DrawnWindow,

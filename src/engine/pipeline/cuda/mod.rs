@@ -112,8 +112,8 @@ fn columns_staging(device: &GpuDevice, config: &LoaderConfig, batches: usize) ->
     Registration::new(device, &SlotPool::new(batches.saturating_mul(room))?)
 }
 
-/// Opens the GPU with the index `ordinal`, and makes the storage on this GPU for batches that are complete when they are
-/// copied to it, at most `staged` of them at a time.
+/// Opens the GPU with the index `ordinal`, and makes the storage on this GPU for batches that are complete when they
+/// are copied to it, at most `staged` of them at a time.
 ///
 /// # Errors
 /// The errors of [`GpuStage::open`].

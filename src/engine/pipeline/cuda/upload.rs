@@ -3,8 +3,8 @@
 //! Consumers wait for the event that follows the copy.
 //!
 //! Large parts of arrays that need no conversion are not touched by the CPU: the GPU copies them from the page-locked
-//! slot that they were read into, straight to their place in the batch, as soon as their sample is made. The copy of the
-//! complete batch leaves them out. (→ tests/gpu/arrays.rs)
+//! slot that they were read into, straight to their place in the batch, as soon as their sample is made. The copy of
+//! the complete batch leaves them out. (→ tests/gpu/arrays.rs)
 
 use super::storage_for_complete_batches;
 use crate::batch::{BatchCloser, BatchStorage, Sink};
@@ -68,10 +68,8 @@ impl BatchOpener for UploadOpener {
         let Some((closer, tickets)) = run.batches.begin(step, len, &sink)? else { return Ok(None) };
         let batch =
             Arc::new(FillingBatch { run: run.clone(), closer: Some(closer), queue: self.queue.clone() });
-        let place = |ticket| UploadPlace {
-            host: HostPlace { ticket, mix_groups: None },
-            batch: batch.clone(),
-        };
+        let place =
+            |ticket| UploadPlace { host: HostPlace { ticket, mix_groups: None }, batch: batch.clone() };
         Ok(Some(tickets.into_iter().map(place).collect()))
     }
 }
@@ -83,7 +81,8 @@ struct UploadFiller {
 
 impl PlaceFiller<UploadPlace> for UploadFiller {
     fn fill(&mut self, job: PlaceJob<UploadPlace>, stopwatch: &mut Stopwatch) {
-        let PlaceJob { run, open: OpenPlace { entry, step, place: UploadPlace { host, batch } }, bytes } = job;
+        let PlaceJob { run, open: OpenPlace { entry, step, place: UploadPlace { host, batch } }, bytes } =
+            job;
         let row = host.ticket.index();
         self.maker.fill(PlaceJob { run, open: OpenPlace { entry, step, place: host }, bytes }, stopwatch);
         for raw in self.maker.raw() {
@@ -118,10 +117,8 @@ pub(crate) fn start(
     let (queue, jobs) = unbounded();
     let (uploaded, on) = (of.clone(), device.clone());
     spawner.spawn("foreload-upload".into(), move || upload(&uploaded, &on, &jobs))?;
-    let filler = move || UploadFiller {
-        maker: SampleMaker::new(&context).leaving_raw_bytes(),
-        slots: pinned.clone(),
-    };
+    let filler =
+        move || UploadFiller { maker: SampleMaker::new(&context).leaving_raw_bytes(), slots: pinned.clone() };
     spawner.start(of, slots, BatchStorage::Cuda(storage), UploadOpener { device, queue }, filler)
 }
 

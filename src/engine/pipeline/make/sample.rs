@@ -5,11 +5,11 @@ use super::{OpenPlace, PlaceFiller, PlaceJob};
 use crate::batch::{Array, Encoded, Ticket, Value};
 use crate::config::{FieldContent, ImageField, OnError, ViewKind};
 use crate::pipeline::{
-    arrays::ArrayScratch, arrays::RawBytes, boxes::boxes_of_image, consistent_read::read_consistently, context::SampleContext,
-    cpu::CpuDecoder, cpu::SampleImage, cpu::ViewsFrom, fields::check_size, fields::fill_fields,
-    members::ImageGeometry, members::field_bytes, mixing::FilledPlace, mixing::MixGroups, notify,
-    originals::OriginalFiles, run::EpochRun, stopwatch::Stopwatch, substitute::note_failure,
-    substitute::substitute,
+    arrays::ArrayScratch, arrays::RawBytes, boxes::boxes_of_image, consistent_read::read_consistently,
+    context::SampleContext, cpu::CpuDecoder, cpu::SampleImage, cpu::ViewsFrom, fields::check_size,
+    fields::fill_fields, members::ImageGeometry, members::field_bytes, mixing::FilledPlace,
+    mixing::MixGroups, notify, originals::OriginalFiles, run::EpochRun, stopwatch::Stopwatch,
+    substitute::note_failure, substitute::substitute,
 };
 use base::error::{Error, Result};
 use base::simd::Level;
