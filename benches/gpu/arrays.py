@@ -31,6 +31,7 @@ DEVICES = ("cuda", "cpu")
 
 def write(folder: Path, rows: int) -> Path:
     """Write rows of 1.5 MB of float32, and the same as float16."""
+    folder.mkdir()
     values = np.random.default_rng(1).normal(size=(rows, 6, 256, 256)).astype(np.float32)
     np.save(folder / "single.npy", values)
     np.save(folder / "half.npy", values.astype(np.float16))
@@ -96,7 +97,7 @@ def main() -> int:
         return 2
     with tempfile.TemporaryDirectory() as scratch:
         os.environ.setdefault("FORELOAD_INDEX_DIR", f"{scratch}/index")
-        lines = measure(write(Path(scratch), chosen.rows), chosen.seconds)
+        lines = measure(write(Path(scratch) / "data", chosen.rows), chosen.seconds)
     result = {"benchmark": "gpu-arrays", "machine": report.machine(), "lines": lines}
     report.deliver(result, as_text(lines), chosen)
     return int(any(line["problem"] for line in lines))

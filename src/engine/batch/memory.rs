@@ -322,7 +322,7 @@ impl CudaMemory {
         let mut copied = std::mem::take(&mut self.copied);
         copied.sort_unstable_by_key(|range| range.start);
         let mut at = 0;
-        for range in copied.into_iter().chain([bytes..bytes]) {
+        for range in copied.into_iter().chain(std::iter::once(bytes..bytes)) {
             let gap = at..range.start.max(at);
             flight.copy_to_device(self.buffer().range(plan.columns + at, gap.len())?, &from.part(gap)?)?;
             at = at.max(range.end);
