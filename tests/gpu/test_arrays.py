@@ -154,6 +154,19 @@ def test_a_resumed_epoch_is_the_cpus(root: Path) -> None:
     assert resumed("cuda") == resumed("cpu")
 
 
+@pytest.mark.parametrize(
+    ("name", "typestr"), [("x", "<f4"), ("half", "<f2"), ("big", "<i2"), ("small", "|u1"), ("y", "<i8")]
+)
+def test_the_cuda_array_interface_has_arrays(root: Path, name: str, typestr: str) -> None:
+    loader = foreload.Loader(
+        root / "npy", fields=[F.Array(f"{name}.npy", name=name)], device="cuda", batch_size=4
+    )
+    batch = next(iter(loader))
+    interface = batch[name].__cuda_array_interface__
+    assert (interface["typestr"], interface["shape"]) == (typestr, driver.to_host(batch[name]).shape)
+    assert interface["data"][0] % 256 == 0
+
+
 def test_shared_batches_are_refused_by_name(root: Path) -> None:
     with pytest.raises(foreload.ConfigError, match="shared batches of arrays are not supported on a GPU"):
         foreload.Loader(root / "npy", fields=[F.Array("x.npy")], device="cuda", batch_size=2, shared=True)
