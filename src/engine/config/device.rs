@@ -379,6 +379,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn batches_without_images_take_all_device_memory() {
+        let pools = DevicePools::of_batches(Some(100 << 20), 0, 10 << 20).unwrap();
+        assert_eq!((pools.batches, pools.prefetch), (9, 8));
+        let error = DevicePools::of_batches(None, 120 << 20, 10 << 20).unwrap_err().to_string();
+        assert!(error.contains("device_memory: is 31457280 bytes, must be at least 31469568"), "{error}");
+    }
+
+    #[test]
     fn device_memory_is_shared_out_within_its_cap() {
         for (cap, batch) in
             [(100 << 20, 1 << 20), (1 << 30, 154 << 20), (35 << 30, 154 << 20), (200 << 20, 40 << 20)]
