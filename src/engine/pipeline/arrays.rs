@@ -189,7 +189,7 @@ impl<'a> ArraySource<'a> {
     }
 
     /// Converts the elements of a region of the array, and writes them to `row`. With `raw`, which also has the column
-    /// of the row, large parts that are bytes of the slot as they are are only noted there.
+    /// of the row, a large part whose bytes the slot holds unchanged is not written, but added to `raw`.
     fn gather(
         &self,
         DrawnWindow { region, at: place, shape }: &DrawnWindow,

@@ -29,9 +29,9 @@ struct FillingBatch {
 }
 
 enum UploadJob {
-    /// Elements of the row, the column and from the byte given.
+    /// Bytes for a row, a column, and an offset in them.
     Raw { batch: Arc<FillingBatch>, at: (u32, usize, usize), bytes: PinnedSlice },
-    /// Everything else of a batch, all of whose elements above are queued.
+    /// A batch whose places are filled, and whose raw bytes are queued.
     Complete { run: Arc<EpochRun>, closer: BatchCloser },
 }
 
