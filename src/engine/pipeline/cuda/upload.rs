@@ -2,9 +2,9 @@
 //! each complete batch to the GPU with one asynchronous copy, on a stream of its own, while workers fill the next ones.
 //! Consumers wait for the event that follows the copy.
 //!
-//! The CPU does not touch large parts of arrays that need no conversion. As soon as their sample is made, the GPU copies
-//! them from the page-locked slot that they were read into, straight to their place in the batch. The copy of the
-//! complete batch leaves them out. (→ tests/gpu/arrays.rs)
+//! The CPU does not touch large parts of arrays that need no conversion. As soon as their sample is made, the GPU
+//! copies them from the page-locked slot that they were read into, straight to their place in the batch. The copy of
+//! the complete batch leaves them out. (→ tests/gpu/arrays.rs)
 
 use super::storage_for_complete_batches;
 use crate::batch::{BatchCloser, BatchStorage, Sink};
