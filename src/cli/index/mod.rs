@@ -42,7 +42,7 @@ pub(crate) struct IndexArgs {
     /// [default: rebuild; with --verify or --decode: refuse]
     #[arg(long, value_parser = choice::<Changed>("changed"))]
     changed: Option<Changed>,
-    /// Threads that list directories and read shards [default: one per processor, at least 4, and 16 for arrays], or decode
+    /// Threads that list directories and read shards [default: one per processor, at least 4, for arrays 16], or decode
     /// [default: one per processor]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,

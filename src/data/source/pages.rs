@@ -11,8 +11,8 @@ const MAX_KEPT: u64 = 4 << 20;
 const MAX_READ: u64 = 8 << 30;
 /// Maximum number of bytes of one structure, because a file may state any length, and may have holes of any size.
 const MAX_STRUCTURE: u64 = 256 << 20;
-/// The number of bytes of the first reads. On a parallel file system each read takes a millisecond, however short it is,
-/// and metadata are mostly close together.
+/// The number of bytes of the first reads. On a parallel file system each read takes a millisecond, however short, and
+/// metadata are mostly close together.
 const AHEAD: u64 = 64 << 10;
 /// The number of reads of [`AHEAD`] bytes. A parser that reads more blocks jumps about in a large index.
 const MAX_AHEAD: u32 = 64;

@@ -7,6 +7,7 @@
 
 mod attacks;
 
+use super::super::arrays::filters::{ChunkFilter, ChunkScratch, ChunkSum, unpack_chunk};
 use super::*;
 use base::crc::crc32;
 use base::rng::{RandomKey, RandomStream, Use};
@@ -102,7 +103,11 @@ fn decoded(packed: &[u8], filters: &[Hdf5Filter], mask: u32) -> Option<Vec<u8>> 
                 let (size, length) = (*filter.values.first()? as usize, bytes.len());
                 bytes = (0..length).map(|at| bytes[at % size * (length / size) + at / size]).collect();
             }
-            3 => bytes.truncate(bytes.len().checked_sub(4)?),
+            3 => {
+                let sum = ChunkFilter::Checksum { sum: ChunkSum::Fletcher32, at_start: false };
+                let (length, mut scratch) = (bytes.len().checked_sub(4)?, ChunkScratch::default());
+                bytes = unpack_chunk(&[sum], 0, &bytes, length, &mut scratch).ok()?.to_vec();
+            }
             _ => return None,
         }
     }
