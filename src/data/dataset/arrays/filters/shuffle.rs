@@ -35,35 +35,58 @@ fn unshuffle_from(size: usize, first: usize, from: &[u8], to: &mut [u8]) {
 /// Unshuffles 16 elements at a time. `N` is a power of two.
 fn unshuffle_vectors<const N: usize>(from: &[u8], to: &mut [u8]) {
     let count = from.len() / N;
-    let planes: [&[[u8; 16]]; N] = std::array::from_fn(|plane| from[plane * count..][..count].as_chunks().0);
+    let mut planes: [&[[u8; 16]]; N] = [&[]; N];
+    for (number, plane) in planes.iter_mut().enumerate() {
+        *plane = &from[number * count..].as_chunks().0[..count / 16];
+    }
     for (number, block) in to.chunks_exact_mut(16 * N).take(count / 16).enumerate() {
-        let mut vectors: [[u8; 16]; N] = std::array::from_fn(|plane| planes[plane][number]);
-        for _ in 0..N.trailing_zeros() {
-            let mut mixed = vectors;
-            for half in 0..N / 2 {
-                [mixed[2 * half], mixed[2 * half + 1]] = interleave(vectors[half], vectors[half + N / 2]);
-            }
-            vectors = mixed;
+        let mut vectors = [to_vector([0; 16]); N];
+        for (vector, plane) in vectors.iter_mut().zip(planes) {
+            *vector = to_vector(plane[number]);
         }
-        block.as_chunks_mut().0.copy_from_slice(&vectors);
+        for _ in 0..N.trailing_zeros() {
+            let before = vectors;
+            for half in 0..N / 2 {
+                [vectors[2 * half], vectors[2 * half + 1]] = interleave(before[half], before[half + N / 2]);
+            }
+        }
+        for (place, vector) in block.as_chunks_mut().0.iter_mut().zip(vectors) {
+            *place = to_bytes(vector);
+        }
     }
     unshuffle_from(N, count / 16 * 16, from, to);
 }
 
+/// 16 bytes, as the processor keeps them in a register.
+#[cfg(not(target_arch = "x86_64"))]
+type ShuffledBytes = [u8; 16];
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::__m128i as ShuffledBytes;
+
+#[inline(always)]
+fn to_vector(bytes: [u8; 16]) -> ShuffledBytes {
+    // SAFETY: both types are 16 bytes, and any bytes are a value of both.
+    unsafe { std::mem::transmute(bytes) }
+}
+
+#[inline(always)]
+fn to_bytes(vector: ShuffledBytes) -> [u8; 16] {
+    // SAFETY: both types are 16 bytes, and any bytes are a value of both.
+    unsafe { std::mem::transmute(vector) }
+}
+
 /// The bytes of two vectors in turns.
 #[cfg(target_arch = "x86_64")]
-fn interleave(even: [u8; 16], odd: [u8; 16]) -> [[u8; 16]; 2] {
-    use std::arch::x86_64::{__m128i, _mm_unpackhi_epi8, _mm_unpacklo_epi8};
-    use std::mem::transmute;
-    // SAFETY: every processor of this architecture has SSE2, and a vector is the same 16 bytes as an array.
-    unsafe {
-        let (even, odd) = (transmute::<[u8; 16], __m128i>(even), transmute::<[u8; 16], __m128i>(odd));
-        transmute::<[__m128i; 2], _>([_mm_unpacklo_epi8(even, odd), _mm_unpackhi_epi8(even, odd)])
-    }
+#[inline(always)]
+fn interleave(even: ShuffledBytes, odd: ShuffledBytes) -> [ShuffledBytes; 2] {
+    use std::arch::x86_64::{_mm_unpackhi_epi8, _mm_unpacklo_epi8};
+    // SAFETY: every processor of this architecture has SSE2.
+    unsafe { [_mm_unpacklo_epi8(even, odd), _mm_unpackhi_epi8(even, odd)] }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn interleave(even: [u8; 16], odd: [u8; 16]) -> [[u8; 16]; 2] {
+#[inline(always)]
+fn interleave(even: ShuffledBytes, odd: ShuffledBytes) -> [ShuffledBytes; 2] {
     let byte = |at: usize| if at.is_multiple_of(2) { even[at / 2] } else { odd[at / 2] };
     [std::array::from_fn(byte), std::array::from_fn(|at| byte(at + 16))]
 }
