@@ -50,6 +50,13 @@ pub fn printed_seed() -> u64 {
     seed
 }
 
+/// One frame of zstd.
+pub fn zstd(bytes: &[u8]) -> Vec<u8> {
+    let mut packed = Vec::with_capacity(zstd_safe::compress_bound(bytes.len()));
+    zstd_safe::compress(&mut packed, bytes, 1).unwrap();
+    packed
+}
+
 /// Returns `length` bytes that look random: the words of SplitMix64 (Steele, Lea and Flood 2014). It is a fast
 /// generator, because tests make many megabytes, without compiler optimisation.
 pub fn random_bytes(random: &mut RandomStream, length: usize) -> Vec<u8> {

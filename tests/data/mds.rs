@@ -10,7 +10,6 @@ use foreload::testing::dataset::table::{TableCells, TableColumn};
 use foreload::testing::dataset::{
     Changed, DatasetIndex, FieldKind, IndexOptions, IndexOrigin, Layout, MemberBytes,
 };
-use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use sha2::{Digest, Sha256};
 use std::cell::Cell;
 use std::fs;
@@ -270,7 +269,7 @@ fn checksums_of_unknown_kinds_are_named_once() {
     let path = scene.root.join("index.json");
     let mut list: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     let bytes = fs::read(scene.root.join("shard.00000.mds")).unwrap();
-    let packed = compress_to_vec(&bytes[..], CompressionLevel::Fastest);
+    let packed = crate::common::zstd(&bytes);
     scene.write("shard.00000.mds.zstd", &packed);
     fs::remove_file(scene.root.join("shard.00000.mds")).unwrap();
     let hashes = serde_json::json!({"sha1": "00", "xxh64": "00"});

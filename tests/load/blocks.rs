@@ -6,7 +6,7 @@ mod packed;
 use crate::common::scene::{Scene, tfrecord};
 use crate::common::tables::{Feature, MdsColumn, example, mds_index, mds_shard};
 use crate::common::{
-    self, batches, finished, ids, jpeg, labelled, small_images, tar_of_samples, wait_for, with_cache,
+    self, batches, finished, ids, jpeg, labelled, small_images, tar_of_samples, wait_for, with_cache, zstd,
 };
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
@@ -17,7 +17,6 @@ use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::FillChoice;
 use foreload::{CacheChoice, Shuffling};
 use range_server::{Options, RangeServer};
-use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
@@ -42,10 +41,6 @@ fn zlib(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
-}
-
-fn zstd(bytes: &[u8]) -> Vec<u8> {
-    compress_to_vec(bytes, CompressionLevel::Fastest)
 }
 
 fn zstd_in_two(bytes: &[u8]) -> Vec<u8> {

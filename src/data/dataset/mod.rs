@@ -68,6 +68,7 @@ pub mod label_column;
 mod labels;
 pub mod layouts;
 mod left_out;
+mod lz4;
 mod manifest;
 mod member;
 mod names_stamp;

@@ -1,9 +1,9 @@
 //! Decompression of blocks with snappy, gzip, zlib, zstd or LZ4, within limits.
 
+use super::lz4;
 use crate::source::Malformed;
-use ruzstd::decoding::StreamingDecoder;
-use ruzstd::decoding::errors::FrameDecoderError;
 use std::io::Read;
+use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, get_error_name, get_frame_content_size};
 
 pub(super) const LARGEST_BLOCK: u64 = 256 << 20;
 
@@ -100,9 +100,7 @@ impl BlockSource {
             }
             BlockCodec::Lz4Block => {
                 unpacked.resize(size as usize, 0);
-                let got = lz4_flex::block::decompress_into(packed, &mut unpacked)
-                    .map_err(|error| damaged(error.to_string()))?;
-                unpacked.truncate(got);
+                lz4::block(packed, &mut unpacked).map_err(damaged)?;
             }
             BlockCodec::Gzip => {
                 unpack_gzip(packed, size, &mut unpacked).map_err(failed)?;
@@ -112,8 +110,8 @@ impl BlockSource {
                 read_up_to(from, size, &mut unpacked).map_err(failed)?;
             }
             BlockCodec::Lz4Frame => {
-                let from = lz4_flex::frame::FrameDecoder::new(packed);
-                read_up_to(from, size, &mut unpacked).map_err(failed)?;
+                unpacked.resize(size as usize, 0);
+                lz4::frame(packed, &mut unpacked).map_err(damaged)?;
             }
             BlockCodec::Zstd => {
                 unpack_zstd(packed, size, &mut unpacked).map_err(failed)?;
@@ -204,26 +202,51 @@ pub(super) fn skippable(bytes: &[u8]) -> Option<u64> {
     rest.first_chunk().filter(|_| is_one).map(|length| 8 + u64::from(u32::from_le_bytes(*length)))
 }
 
-/// Decompresses zstd frames. Stops at `size` + 1 bytes, which is enough to see that the output is too long. `size` does
-/// not limit the window: with `zstd --long`, a window can be larger than its frame's output.
+/// The window that the header of a zstd frame states (RFC 8878, 3.1.1.1), in bytes.
+fn window_of(frame: &[u8]) -> Option<u64> {
+    let &[_, _, _, _, descriptor, window, ..] = frame else { return None };
+    if descriptor & 0x20 != 0 {
+        // The window is the whole content.
+        return get_frame_content_size(frame).ok().flatten();
+    }
+    let power = 1u64 << (10 + (window >> 3));
+    Some(power + power / 8 * u64::from(window & 7))
+}
+
+/// The memory for the output of a zstd frame that does not state its size: the largest block of zstd.
+const SHORTEST_OUTPUT: usize = 128 << 10;
+
+/// Decompresses zstd frames, and skips skippable ones. Stops at `size` + 1 bytes, which is enough to see that the
+/// output is too long. `size` does not limit the window: with `zstd --long`, a window can be larger than its frame's
+/// output.
 fn unpack_zstd(packed: &[u8], size: u64, into: &mut Vec<u8>) -> Result<(), UnpackFault> {
-    let mut rest = packed;
-    while !rest.is_empty() && into.len() as u64 <= size {
-        if let Some(length) = skippable(rest) {
-            let behind = usize::try_from(length).ok().and_then(|length| rest.get(length..));
-            rest = behind.ok_or_else(|| UnpackFault::Damaged("its last frame is truncated".to_owned()))?;
-            continue;
+    let damaged = |code| UnpackFault::Damaged(get_error_name(code).to_owned());
+    let mut decoder =
+        DCtx::try_create().ok_or_else(|| UnpackFault::Damaged("no memory for a decoder".to_owned()))?;
+    decoder.set_parameter(DParameter::WindowLogMax(LARGEST_BLOCK.ilog2())).map_err(damaged)?;
+    let most = usize::try_from(size).map_or(usize::MAX, |size| size.saturating_add(1));
+    // If the output has room for all of a frame, the library decodes it without a window of its own.
+    let stated = get_frame_content_size(packed).ok().flatten().and_then(|size| usize::try_from(size).ok());
+    into.reserve_exact(stated.map_or(SHORTEST_OUTPUT, |stated| stated.saturating_add(1)).min(most));
+    let (mut from, mut frame, mut left) = (InBuffer::around(packed), 0, 0);
+    while left > 0 || from.pos() < packed.len() {
+        if into.len() == into.capacity() {
+            into.reserve_exact(into.len().max(SHORTEST_OUTPUT).min(most - into.len()));
         }
-        let from = StreamingDecoder::new_with_max_window_size(&mut rest, LARGEST_BLOCK);
-        let mut from = from.map_err(|error| match error {
-            FrameDecoderError::WindowSizeTooBig { requested, .. } => UnpackFault::Window(requested),
-            error => UnpackFault::Damaged(error.to_string()),
+        let filled = into.len();
+        let mut to = OutBuffer::around_pos(into, filled);
+        left = decoder.decompress_stream(&mut to, &mut from).map_err(|code| {
+            // The library does not say the size.
+            let window = window_of(&packed[frame..]).filter(|&window| window > LARGEST_BLOCK);
+            window.map_or_else(|| damaged(code), UnpackFault::Window)
         })?;
-        read_up_to(&mut from, size - into.len() as u64, into)?;
-        let frame = from.into_frame_decoder();
-        let stated = frame.get_checksum_from_data();
-        if stated.is_some() && stated != frame.get_calculated_checksum() {
-            return Err(UnpackFault::Damaged("its checksum does not match".to_owned()));
+        if into.len() >= most {
+            return Ok(());
+        }
+        if left == 0 {
+            frame = from.pos();
+        } else if into.len() < into.capacity() && from.pos() == packed.len() {
+            return Err(UnpackFault::Damaged("its last frame is truncated".to_owned()));
         }
     }
     Ok(())
@@ -238,6 +261,8 @@ fn read_up_to(from: impl Read, size: u64, into: &mut Vec<u8>) -> Result<(), Unpa
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::rng::{RandomKey, Use};
+    use zstd_safe::{CCtx, CParameter};
 
     #[test]
     fn a_block_becomes_what_is_stated_or_an_error() {
@@ -284,6 +309,43 @@ mod tests {
             (skippable(&notes(3, b"abc")), skippable(&one), skippable(b"\x50\x2a")),
             (Some(11), None, None)
         );
+    }
+
+    #[test]
+    fn damaged_zstd_is_an_error_or_what_the_library_reads() {
+        let mut random = RandomKey::new(&[], 3, 0, Use::Augment).stream(0);
+        let text: Vec<u8> = (0..300_000u32).map(|i| (i / 100 * (i % 97)) as u8).collect();
+        let packed = |states_size| {
+            let mut encoder = CCtx::create();
+            encoder.set_parameter(CParameter::ContentSizeFlag(states_size)).unwrap();
+            encoder.set_parameter(CParameter::ChecksumFlag(true)).unwrap();
+            let mut packed = Vec::with_capacity(400_000);
+            encoder.compress2(&mut packed, &text).unwrap();
+            packed
+        };
+        for packed in [packed(true), packed(false)] {
+            let twice = packed.repeat(2);
+            assert_eq!(unpack_all(BlockCodec::Zstd, &twice).unwrap(), text.repeat(2));
+            let block = |unpacked| BlockSource { offset: 0, unpacked, codec: BlockCodec::Zstd };
+            assert_eq!(block(600_000).unpack(&twice).unwrap(), text.repeat(2));
+            for size in [0, 1, 299_999, 300_000, 300_001, 599_999, 600_001] {
+                assert!(block(size).unpack(&twice).is_err(), "{size}");
+            }
+            for round in 0..300 {
+                let mut damaged = packed.clone();
+                let at = random.below(if round % 2 == 0 { 20 } else { damaged.len() as u64 }) as usize;
+                match random.below(3) {
+                    0 => damaged.truncate(at),
+                    1 => damaged[at] ^= 1 << random.below(8),
+                    _ => damaged[at] = 255,
+                }
+                let mut library = Vec::with_capacity(text.len());
+                let is_read = zstd_safe::decompress(&mut library, &damaged).is_ok();
+                let found = unpack_all(BlockCodec::Zstd, &damaged);
+                assert!(!is_read || found.as_ref() == Ok(&library), "{round}: {at}");
+                assert!(found.is_err() || damaged.is_empty() || found == Ok(text.clone()), "{round}: {at}");
+            }
+        }
     }
 
     #[test]

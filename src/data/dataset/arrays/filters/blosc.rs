@@ -4,6 +4,7 @@
 //! decoder follows c-blosc 1.21. It also checks what c-blosc trusts: that the stated sizes are those of the chunk.
 
 use super::{FilterWork, shuffle};
+use crate::dataset::lz4;
 
 const HEADER: usize = 16;
 
@@ -170,7 +171,7 @@ impl BloscHeader {
         }
         let wrong = |found: usize| format!("its compressed data give {found} bytes, must be {}", to.len());
         match self.codec {
-            BloscCodec::Lz4 => super::formats::lz4_block(packed, to),
+            BloscCodec::Lz4 => lz4::block(packed, to),
             BloscCodec::Zlib => work.inflate(packed, to),
             BloscCodec::Zstd => work.unpack_zstd(packed, to),
             BloscCodec::Snappy => {

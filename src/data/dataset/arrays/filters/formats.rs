@@ -1,22 +1,13 @@
 //! Small formats of compressed chunks: framings of LZ4, LZF, blocks of shuffled bits, and differences.
 
 use super::{BlockPacking, FilterWork, shuffle};
-
-/// Decompresses an LZ4 block, which must fill `to` exactly.
-pub(super) fn lz4_block(packed: &[u8], to: &mut [u8]) -> Result<(), String> {
-    let found = lz4_flex::block::decompress_into(packed, to).map_err(|error| error.to_string())?;
-    if found == to.len() {
-        Ok(())
-    } else {
-        Err(format!("an LZ4 block gives {found} bytes, must be {}", to.len()))
-    }
-}
+use crate::dataset::lz4;
 
 /// Decompresses the format of numcodecs' `lz4`: the decompressed size, little-endian, and a block.
 pub(super) fn lz4_sized(packed: &[u8], to: &mut [u8]) -> Result<(), String> {
     let (size, block) = packed.split_first_chunk().ok_or("it is truncated")?;
     states_size(u64::from(u32::from_le_bytes(*size)), to)?;
-    lz4_block(block, to)
+    lz4::block(block, to)
 }
 
 fn states_size(size: u64, to: &[u8]) -> Result<(), String> {
@@ -58,7 +49,7 @@ pub(super) fn lz4_blocks(packed: &[u8], to: &mut [u8]) -> Result<(), String> {
     }
     for place in to.chunks_mut(size.max(1)) {
         let block = next_block(&mut rest)?;
-        if block.len() == place.len() { place.copy_from_slice(block) } else { lz4_block(block, place)? }
+        if block.len() == place.len() { place.copy_from_slice(block) } else { lz4::block(block, place)? }
     }
     is_used_up(rest)
 }
@@ -107,7 +98,7 @@ pub(super) fn bitshuffle(
         bits.resize(place.len(), 0);
         let found = match packing {
             BlockPacking::Zstd => work.unpack_zstd(bytes, &mut bits),
-            _ => lz4_block(bytes, &mut bits),
+            _ => lz4::block(bytes, &mut bits),
         };
         shuffle::unshuffle_bits(size, &bits, place, &mut work.planes);
         work.block = bits;
