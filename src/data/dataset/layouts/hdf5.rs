@@ -205,7 +205,7 @@ fn chunk_filter(filter: &Hdf5Filter) -> Result<ChunkFilter, String> {
     Ok(match (id, packing) {
         (1, _) => ChunkFilter::Zlib,
         (2, _) => ChunkFilter::Shuffle { size: value(0) },
-        (3, _) => ChunkFilter::Checksum { sum: ChunkSum::Fletcher32, at_start: false },
+        (3, _) => ChunkFilter::Checksum { sum: ChunkSum::Fletcher32 },
         (32000, _) => ChunkFilter::Lzf,
         (32001, _) => ChunkFilter::Blosc,
         (32004, _) => ChunkFilter::Lz4Blocks,

@@ -4,8 +4,8 @@
 //! one first. Decoding is strict: every size must be exactly as expected, all input must be used, and every checksum is
 //! verified. So damaged bytes give an error, never other values, wherever the format can tell.
 //!
-//! Formats that have no crate, or none without C code, are decoded here: Blosc 1 (`blosc.rs`), the transpositions of
-//! bytes and bits (`shuffle.rs`), and small framings and checksums (`formats.rs`, `sums.rs`).
+//! Formats without a suitable crate are decoded here: Blosc 1 (`blosc.rs`), the transpositions of bytes and bits
+//! (`shuffle.rs`), and small framings and checksums (`formats.rs`, `sums.rs`).
 
 mod blosc;
 mod formats;
@@ -51,12 +51,10 @@ pub enum ChunkFilter {
         /// The compression of each block.
         packing: BlockPacking,
     },
-    /// A checksum of 4 bytes, little-endian.
+    /// A checksum of 4 bytes, little-endian, after the bytes.
     Checksum {
         /// The checksum's algorithm.
         sum: ChunkSum,
-        /// Whether it is stored before the bytes. Otherwise it is stored after them.
-        at_start: bool,
     },
     /// Differences of neighbouring integers, except for the first one: numcodecs' `delta`.
     Delta {
@@ -94,10 +92,6 @@ pub enum ChunkSum {
     Fletcher32,
     /// CRC-32C (Castagnoli).
     Crc32c,
-    /// The CRC-32 of gzip.
-    Crc32,
-    /// The Adler-32 of zlib.
-    Adler32,
 }
 
 impl ChunkFilter {
@@ -279,13 +273,11 @@ fn decode<'a>(
         if is_left_out(mask, number) {
             continue;
         }
-        if let ChunkFilter::Checksum { sum, at_start } = *filter {
+        if let ChunkFilter::Checksum { sum } = *filter {
             if is_packed {
-                rest = sums::payload(sum, at_start, rest)?;
+                rest = sums::payload(sum, rest)?;
             } else {
-                let length = sums::payload(sum, at_start, from)?.len();
-                from.drain(..if at_start { 4 } else { 0 });
-                from.truncate(length);
+                from.truncate(sums::payload(sum, from)?.len());
             }
             continue;
         }

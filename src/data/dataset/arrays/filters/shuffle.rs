@@ -102,14 +102,18 @@ pub(super) fn unshuffle_bits(size: usize, from: &[u8], to: &mut [u8], planes: &m
     // Each byte of the elements has 8 planes of bits.
     for (bits, plane) in from.chunks_exact(count).zip(planes.chunks_exact_mut(count)) {
         unshuffle(8, bits, plane);
-        match Level::detect() {
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: a processor of this level has AVX2.
-            Level::Avx2 | Level::Avx512 => unsafe { transpose_all_avx2(plane) },
-            _ => transpose_all(plane),
-        }
+        transpose_by(Level::detect(), plane);
     }
     unshuffle(size, planes, to);
+}
+
+fn transpose_by(level: Level, plane: &mut [u8]) {
+    match level.lowered() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a processor of this level has AVX2.
+        Level::Avx2 | Level::Avx512 => unsafe { transpose_all_avx2(plane) },
+        _ => transpose_all(plane),
+    }
 }
 
 /// Transposes the bits of every 8 bytes.
@@ -159,6 +163,23 @@ mod tests {
             }
         }
         planes
+    }
+
+    #[test]
+    fn all_levels_transpose_the_same_bits() {
+        let mut random = RandomKey::new(&[], 2, 0, Use::Augment).stream(0);
+        let bytes: Vec<u8> = (0..1000).map(|_| random.next_u64() as u8).collect();
+        let mut wanted = vec![0; 1000];
+        for (eight, wanted) in bytes.chunks(8).zip(wanted.chunks_mut(8)) {
+            for bit in (0..64).filter(|bit| eight[bit / 8] >> (bit % 8) & 1 == 1) {
+                wanted[bit % 8] |= 1 << (bit / 8);
+            }
+        }
+        for level in Level::available() {
+            let mut found = bytes.clone();
+            transpose_by(level, &mut found);
+            assert_eq!(found, wanted, "{level:?}");
+        }
     }
 
     #[test]

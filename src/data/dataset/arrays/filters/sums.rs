@@ -3,13 +3,9 @@
 use super::ChunkSum;
 
 /// Verifies the checksum and returns the bytes without it.
-pub(super) fn payload(sum: ChunkSum, at_start: bool, bytes: &[u8]) -> Result<&[u8], String> {
-    let parts = if at_start {
-        bytes.split_first_chunk().map(|(sum, bytes)| (bytes, sum))
-    } else {
-        bytes.split_last_chunk()
-    };
-    let (bytes, stored) = parts.ok_or_else(|| format!("its {} bytes have no checksum", bytes.len()))?;
+pub(super) fn payload(sum: ChunkSum, bytes: &[u8]) -> Result<&[u8], String> {
+    let (bytes, stored) =
+        bytes.split_last_chunk().ok_or_else(|| format!("its {} bytes have no checksum", bytes.len()))?;
     let stored = u32::from_le_bytes(*stored);
     let (title, is_right) = match sum {
         ChunkSum::Fletcher32 => {
@@ -19,8 +15,6 @@ pub(super) fn payload(sum: ChunkSum, at_start: bool, bytes: &[u8]) -> Result<&[u
             ("fletcher32", stored == found || stored == swapped)
         }
         ChunkSum::Crc32c => ("CRC-32C", stored == base::crc::checksum(bytes)),
-        ChunkSum::Crc32 => ("CRC-32", stored == base::crc::crc32(bytes)),
-        ChunkSum::Adler32 => ("Adler-32", stored == adler32(bytes)),
     };
     if is_right { Ok(bytes) } else { Err(format!("its {title} checksum does not match: it is damaged")) }
 }
@@ -46,44 +40,23 @@ fn fletcher32(bytes: &[u8]) -> u32 {
     fold(high) << 16 | fold(low)
 }
 
-/// The checksum of zlib (RFC 1950).
-fn adler32(bytes: &[u8]) -> u32 {
-    let (mut low, mut high) = (1u32, 0u32);
-    // 5552 bytes are the most before a sum of 32 bits can overflow.
-    for bytes in bytes.chunks(5552) {
-        for &byte in bytes {
-            low += u32::from(byte);
-            high += low;
-        }
-        (low, high) = (low % 65521, high % 65521);
-    }
-    high << 16 | low
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn sums_are_those_of_the_libraries() {
-        assert_eq!(adler32(b"Wikipedia"), 0x11E6_0398);
-        assert_eq!(adler32(&[255; 100_000]), 0x149A_302C);
         // By numcodecs.
         assert_eq!((fletcher32(b""), fletcher32(b"a"), fletcher32(b"abc")), (0, 0x6100_6100, 0x25C5_C462));
     }
 
     #[test]
     fn a_damaged_checksum_is_an_error() {
-        for sum in [ChunkSum::Fletcher32, ChunkSum::Crc32c, ChunkSum::Crc32, ChunkSum::Adler32] {
-            for at_start in [false, true] {
-                for short in 0..4 {
-                    assert!(payload(sum, at_start, &[0; 3][..short]).is_err(), "{sum:?}");
-                }
-                assert!(
-                    payload(sum, at_start, b"abcdefgh").unwrap_err().contains("does not match"),
-                    "{sum:?}"
-                );
+        for sum in [ChunkSum::Fletcher32, ChunkSum::Crc32c] {
+            for short in 0..4 {
+                assert!(payload(sum, &[0; 3][..short]).is_err(), "{sum:?}");
             }
+            assert!(payload(sum, b"abcdefgh").unwrap_err().contains("does not match"), "{sum:?}");
         }
     }
 }
