@@ -204,9 +204,8 @@ fn unpack_blosclz(packed: &[u8], to: &mut [u8]) -> Option<usize> {
     let mut at = 0;
     loop {
         if control < 32 {
-            let (literals, rest) = bytes.as_slice().split_at_checked(control + 1)?;
-            to.get_mut(at..)?.get_mut(..literals.len())?.copy_from_slice(literals);
-            at += literals.len();
+            let rest;
+            (at, rest) = super::formats::copy_literals(bytes.as_slice(), control + 1, to, at)?;
             bytes = rest.iter();
         } else {
             let mut length = (control >> 5) + 2;

@@ -121,10 +121,7 @@ fn unpack_lzf(packed: &[u8], to: &mut [u8]) -> Option<usize> {
         let control = usize::from(*control);
         rest = more;
         if control < 32 {
-            let (literals, more) = rest.split_at_checked(control + 1)?;
-            to.get_mut(at..)?.get_mut(..literals.len())?.copy_from_slice(literals);
-            at += literals.len();
-            rest = more;
+            (at, rest) = copy_literals(rest, control + 1, to, at)?;
             continue;
         }
         let mut length = control >> 5;
@@ -140,11 +137,41 @@ fn unpack_lzf(packed: &[u8], to: &mut [u8]) -> Option<usize> {
     Some(at)
 }
 
+/// The number of bytes that are copied where fewer are needed, if there is room. This needs no call and no loop, and
+/// later bytes overwrite the excess.
+const AT_ONCE: usize = 32;
+
+/// Copies the first `length` bytes of `from`, at most [`AT_ONCE`], to `at`. Returns the new end and the bytes after
+/// them; `None` if the bytes do not fit or do not exist.
+pub(super) fn copy_literals<'a>(
+    from: &'a [u8],
+    length: usize,
+    to: &mut [u8],
+    at: usize,
+) -> Option<(usize, &'a [u8])> {
+    let (literals, rest) = from.split_at_checked(length)?;
+    let places = to.get_mut(at..)?;
+    match (from.first_chunk::<AT_ONCE>(), places.first_chunk_mut::<AT_ONCE>()) {
+        (Some(from), Some(places)) => *places = *from,
+        _ => places.get_mut(..length)?.copy_from_slice(literals),
+    }
+    Some((at + length, rest))
+}
+
 /// Appends `length` bytes at `at` which repeat those `distance` bytes before. The two ranges may overlap, and then the
 /// bytes between them are repeated. Returns the new end; `None` if the bytes do not fit or do not exist.
 pub(super) fn repeat(to: &mut [u8], at: usize, distance: usize, length: usize) -> Option<usize> {
     let end = at.checked_add(length).filter(|&end| end <= to.len())?;
     let start = at.checked_sub(distance)?;
+    if length <= AT_ONCE && distance >= AT_ONCE && to.len() - at >= AT_ONCE {
+        to.copy_within(start..start + AT_ONCE, at);
+        return Some(end);
+    }
+    if distance == 1 {
+        let byte = to[start];
+        to[at..end].fill(byte);
+        return Some(end);
+    }
     let mut done = at;
     while done < end {
         // The bytes from `start` on have the period `distance`, so more of them can be copied each time.
