@@ -431,7 +431,8 @@ impl LoaderOptions {
             && (0..images.list().len()).any(|image| ViewKind::of(images.recipe(image)) == ViewKind::Values);
         let mut cache = options.cache(queue_depth)?;
         let has_cache = cache.is_some();
-        let largest = pools::largest_slot(index, has_cache);
+        // The cache keeps whole samples.
+        let of_windows = windows.room(&fields, index).filter(|_| !has_cache);
         let host = pools::PoolSizing {
             options,
             index,
@@ -439,8 +440,8 @@ impl LoaderOptions {
             queue_depth,
             has_cache,
             has_own_sizes,
-            largest,
-            reads_windows: !has_cache && !windows.is_empty(),
+            largest: pools::largest_slot(index, has_cache, of_windows),
+            reads_windows: of_windows.is_some(),
         };
         host.warn_about_sizes();
         let pools = match &device_pools {

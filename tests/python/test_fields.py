@@ -256,13 +256,13 @@ def test_what_cannot_be_is_refused(root: Path, dataset: Path) -> None:
         (["jpg", "caption"], 'has "caption", which no sample of .* has; there are "cls", "jpg"'),
         ([], "is empty, must be field names"),
         (["jpg", "jpg"], 'has "jpg" twice'),
-        ([3], "has 3, must be"),
-        ([fields.Mask], "must be field names"),
+        ([3], "has 3, which is neither a field's name nor an object of foreload.fields$"),
+        ([fields.Mask], "which is neither a field's name nor an object of foreload.fields$"),
         (
             [fields.Mask("seg.png", dtype="float32"), "jpg"],
             'is "float32", must be one of uint8',
         ),
-        ([fields.Text("txt", optional=3)], "expected a boolean"),
+        ([fields.Text("txt", optional=3)], "optional=3, must be True or False$"),
     ]:
         with pytest.raises(foreload.ConfigError, match=f"^config: fields: .*{message}"):
             foreload.ImageLoader(root, fields=asked)

@@ -155,7 +155,7 @@ def test_only_windows_are_read(root: Path) -> None:
             r'"z" \(of "z.npy"\), whose arrays have 3 elements in dimension 0, but its window needs 4',
         ),
         (of("z", window=(2, 2)), r'"z" \(of "z.npy"\), whose arrays have 1 dimensions, but its window has 2'),
-        (of("z", window=(2,), at="left"), r"at= must be"),
+        (of("z", window=(2,), at="left"), r'with at="left", must be "random", "center", or a list'),
         (
             of("y", window=(2, 2, 2), pad=0.5),
             r'"y" \(of "y.npy"\), with pad=0.5, which its type uint8 cannot hold',

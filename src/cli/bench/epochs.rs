@@ -40,7 +40,9 @@ impl BenchRun {
     ) -> Result<()> {
         let mut epoch = pipeline.epoch(number, place.rank, place.world_size, 0)?;
         let cache = pipeline.cache().map(|cache| &**cache);
-        let report = run_epoch(args, &mut epoch, cache, pipeline.config().threads, &mut || {
+        let config = pipeline.config();
+        let unit = if config.images.list().is_empty() { "samples" } else { "images" };
+        let report = run_epoch(args, &mut epoch, cache, (config.threads, unit), &mut || {
             self.first_batch.get_or_insert_with(Instant::now);
         })?;
         place.wait_for_all()?;
@@ -80,11 +82,11 @@ fn run_epoch(
     args: &BenchArgs,
     epoch: &mut Epoch,
     cache: Option<&Cache>,
-    threads: usize,
+    (threads, unit): (usize, &'static str),
     on_batch: &mut dyn FnMut(),
 ) -> Result<EpochReport> {
     let steps = args.steps.unwrap_or(u64::MAX).min(epoch.steps());
-    let bar = output::bar(steps * u64::from(args.options().batch_size), "images");
+    let bar = output::bar(steps * u64::from(args.options().batch_size), unit);
     let before = ProcessUsage::now();
     let start = Instant::now();
     let mut checksum = args.checksum.then(EpochChecksum::default);
@@ -110,6 +112,7 @@ fn run_epoch(
     let cached = stats.cache.all();
     Ok(EpochReport {
         epoch: epoch.number(),
+        unit,
         images,
         seconds,
         images_per_s: images as f64 / seconds,

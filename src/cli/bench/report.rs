@@ -132,6 +132,9 @@ fn of_server<S: Serializer>(served: &Option<ServerStats>, to: S) -> Result<S::Ok
 #[derive(Debug, Serialize)]
 pub(super) struct EpochReport {
     pub(super) epoch: u64,
+    /// What the samples are in the text: images or samples.
+    #[serde(skip)]
+    pub(super) unit: &'static str,
     pub(super) images: u64,
     pub(super) seconds: f64,
     pub(super) images_per_s: f64,

@@ -8,8 +8,9 @@ use pixels::decode::Backend;
 use std::path::Path;
 
 pub(super) fn epoch(epoch: &EpochReport) -> String {
+    let unit = epoch.unit;
     let mut line = format!(
-        "epoch {}: {} images in {:.2} s: {:.0} images/s, {:.3} CPU s per 1000 images, waited {:.2} s, {} read",
+        "epoch {}: {} {unit} in {:.2} s: {:.0} {unit}/s, {:.3} CPU s per 1000 {unit}, waited {:.2} s, {} read",
         epoch.epoch,
         epoch.images,
         epoch.seconds,
@@ -96,10 +97,12 @@ pub(super) fn summary(report: &BenchReport) -> String {
         format!("{} {images}{known}{damaged}", backend.title())
     });
     let decoders = decoders.collect::<Vec<_>>().join(", ");
+    let has_images = report.epochs.iter().any(|epoch| epoch.unit == "images");
+    lines.extend([String::new(), format!("read by      {}", report.io)]);
+    if has_images {
+        lines.push(format!("decoded by   {decoders} ({}, {})", report.decode, report.simd));
+    }
     lines.extend([
-        String::new(),
-        format!("read by      {}", report.io),
-        format!("decoded by   {decoders} ({}, {})", report.decode, report.simd),
         format!(
             "first batch  after {:.2} s (index {:.2} s)",
             report.first_batch_seconds, report.index_seconds
@@ -119,7 +122,7 @@ pub(super) fn summary(report: &BenchReport) -> String {
             "peers        {troubles} of {reads} samples were refused, late or failed; --json lists the nodes"
         ));
     }
-    if !report.labeled {
+    if !report.labeled && has_images {
         lines.push("labels       none: the dataset has only images".into());
     }
     lines.push(format!("peak memory  {}", output::bytes(report.peak_rss_bytes)));

@@ -65,8 +65,16 @@ pub(crate) struct IndexArgs {
 
 /// The settings of the index except `changed`, which has its own flag because its default differs.
 impl TakesSettings for IndexArgs {
-    const NAMES: Option<&'static [&'static str]> =
-        Some(&["split", "label", "class_names", "index_dir", "rebuild_index", "bad_shards"]);
+    const NAMES: Option<&'static [&'static str]> = Some(&[
+        "split",
+        "fields",
+        "sample_axis",
+        "label",
+        "class_names",
+        "index_dir",
+        "rebuild_index",
+        "bad_shards",
+    ]);
 }
 
 #[derive(Serialize)]
@@ -113,14 +121,19 @@ struct CombinedReport {
 
 pub(crate) fn run(args: &IndexArgs) -> Result<()> {
     let verifies = args.verify || args.decode;
+    let contents = if args.files { Contents::Files } else { Contents::Images };
+    if args.files && args.settings.fields.is_some() {
+        return Err(Error::config("fields", "has no effect with --files: remove one of the two"));
+    }
+    let asked = args.settings.validate()?.index_options(contents);
     let options = IndexOptions {
-        // Show and verify all members in the index.
-        members: Some(Vec::new()),
+        // Without chosen fields, show and verify all members in the index.
+        members: asked.members.clone().or_else(|| Some(Vec::new())),
         changed: args.changed.unwrap_or(if verifies { Changed::Refuse } else { Changed::Rebuild }),
         threads: args.threads.map_or(0, usize::from),
         // Show everything that can be read first, then list the shards that cannot be read.
         bad_shards_later: true,
-        ..args.settings.validate()?.index_options(if args.files { Contents::Files } else { Contents::Images })
+        ..asked
     };
     let index = DatasetIndex::open_all(&args.directories, &options, &Arc::default())?;
     index.check_listed()?;

@@ -19,6 +19,10 @@ const LISTED: usize = 100;
 
 const NAMED: usize = 3;
 
+/// The beginning of messages about shards that are intact, but cannot be read as the user asks. Such a message says
+/// what to change, so no other copy of the shard is needed.
+pub(super) const REFUSED: &str = "is not read: ";
+
 /// How shards are handled that are unreadable when a dataset is indexed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BadShards {
@@ -111,10 +115,16 @@ fn refused(
     bad: &[BadShard],
     (shards, samples): (usize, u64),
 ) -> Error {
-    let skip = if samples > 0 { ", or leave out unreadable shards with bad_shards=\"skip\"" } else { "" };
+    let is_damaged = bad.iter().any(|bad| !bad.message.starts_with(REFUSED));
+    let skip = (samples > 0).then_some("or leave out unreadable shards with bad_shards=\"skip\"");
+    let remedy = |repair: &'static str| {
+        let remedies: Vec<&str> = is_damaged.then_some(repair).into_iter().chain(skip).collect();
+        remedies.join(", ")
+    };
     if let [only] = bad {
-        let message = format!("{}; repair it or download it again{skip}", only.message);
-        return Error::dataset(only.path(source), message);
+        let remedy = remedy("repair it or download it again");
+        let before = if remedy.is_empty() { "" } else { "; " };
+        return Error::dataset(only.path(source), format!("{}{before}{remedy}", only.message));
     }
     let what = match bad.len() == shards {
         true => format!("none of its {shards} shards can be read"),
@@ -126,8 +136,8 @@ fn refused(
     if let Some(more) = bad.len().checked_sub(LISTED).filter(|more| *more > 0) {
         lines.push(format!("  and {more} more: `foreload index {}` lists all", root.display()));
     }
-    let lines = lines.join("\n");
-    Error::dataset(root, format!("{what}:\n{lines}\nrepair them or download them again{skip}"))
+    lines.push(remedy("repair them or download them again"));
+    Error::dataset(root, format!("{what}:\n{}", lines.join("\n").trim_end()))
 }
 
 /// Reports the shards that were unreadable when `index` was made.

@@ -17,8 +17,8 @@ use super::format::{IndexFile, LoadMembers};
 use super::packed::PackedFooter;
 use super::part::DatasetPart;
 use super::{
-    BlockCache, Contents, Extent, FileId, Fingerprint, IndexOptions, IndexOrigin, IndexSummary, class_names,
-    open,
+    BlockCache, Contents, Extent, FileId, Fingerprint, IndexOptions, IndexOrigin, IndexSummary, SampleAxis,
+    class_names, open,
 };
 use crate::source;
 use base::error::{Error, Result};
@@ -310,7 +310,8 @@ impl DatasetIndex {
 
     /// Whether each sample has a name: samples are single files, or were single files before packing.
     pub(super) fn has_sample_names(&self) -> bool {
-        !self.parts.iter().all(|placed| placed.part.has_shards_of_samples())
+        self.dataset_parts()
+            .any(|part| !part.has_shards_of_samples() || part.notes.sample_axis == SampleAxis::File)
     }
 
     pub(super) fn dataset_parts(&self) -> impl Iterator<Item = &DatasetPart> {

@@ -1,5 +1,6 @@
 //! Datasets whose files are listed in a manifest: one sample per row, in the order of the rows.
 
+use super::below::shard_layout;
 use super::build::{FileRow, GroupRows, IndexGroup, ListedRows};
 use super::cancel::Cancel;
 use super::class_names::{self, ClassNames};
@@ -12,7 +13,7 @@ use super::rows_of_table;
 use super::samples::{ShardContents, ShardFindings};
 use super::summary::LabelFault;
 use super::table::ShardTable;
-use super::{Contents, Notes};
+use super::{Contents, Layout, Notes};
 use crate::source::{DatasetSource, ManifestNames, ManifestSource, OpenFile, read_whole};
 use base::error::{Error, Result};
 use std::collections::HashMap;
@@ -155,8 +156,12 @@ fn check_endings(source: &ManifestSource, table: &ListingTable, rows: &ListedRow
     let Some((row, (name, _))) = rows.files().enumerate().find(|(_, (name, _))| is_odd(name)) else {
         return Ok(());
     };
+    let remedy = match shard_layout(name, Contents::Images).is_some_and(Layout::is_array) {
+        true => "open the directory of the arrays with sample_axis=\"file\", and set labels= to this table",
+        false => "remove such lines",
+    };
     let message = format!(
-        "line {}: its column {:?} names {}, which does not end in {}: remove such lines",
+        "line {}: its column {:?} names {}, which does not end in {}: {remedy}",
         table.line(row),
         table.naming(),
         source.path(name).display(),

@@ -116,11 +116,17 @@ impl IndexOpening<'_> {
     fn open_in(&self, directory: &IndexDirectory) -> Result<DatasetPart> {
         let index = self.open_file(&directory.file(&self.canonical, self.options, None)?)?;
         let arrays = chosen_arrays(self.options);
-        if index.has_arrays(arrays.as_deref()) {
+        if index.has_arrays(arrays.as_deref(), &self.options.optional) {
             return Ok(index);
         }
-        // The number of samples depends on the arrays that are chosen, so another choice has an index of its own.
-        self.open_file(&directory.file(&self.canonical, self.options, Some(&arrays.unwrap_or_default()))?)
+        // The number of samples depends on the arrays that are chosen, and on those that shards may lack. So another
+        // choice has an index of its own.
+        let key = |name: String| match self.options.optional.contains(&name) {
+            true => name + "\0optional",
+            false => name,
+        };
+        let key: Vec<String> = arrays.unwrap_or_default().into_iter().map(key).collect();
+        self.open_file(&directory.file(&self.canonical, self.options, Some(&key))?)
     }
 
     fn open_file(&self, file: &Path) -> Result<DatasetPart> {
@@ -323,8 +329,11 @@ impl IndexOpening<'_> {
         }
         let label = options.label.clone();
         let (sample_axis, arrays) = (options.sample_axis, chosen_arrays(options));
-        let reading =
+        let mut reading =
             ShardReadOptions { every_stem, label, sample_axis, arrays, ..ShardReadOptions::default() };
+        reading.optional =
+            reading.arrays.iter().flatten().filter(|name| options.optional.contains(name)).cloned().collect();
+        let optional = reading.optional.clone();
         let (mut labels, mut unread) = (None, UnreadShards::default());
         let more = match &packed {
             Some(manifest) => {
@@ -352,6 +361,7 @@ impl IndexOpening<'_> {
         notes.absorb(more);
         if layout.is_array() {
             (notes.sample_axis, notes.chosen_arrays) = (options.sample_axis, chosen_arrays(options));
+            notes.optional_arrays = optional;
         }
         unread.record((*root, source), options, (shards.len(), builder.samples()), &mut notes)?;
         if builder.samples() == 0

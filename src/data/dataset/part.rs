@@ -299,8 +299,7 @@ impl DatasetPart {
         PathBuf::from(OsString::from_vec(parts))
     }
 
-    /// The part of a sample's file name that is stored: the part between the prefix and the suffix that all names in
-    /// the directory share.
+    /// The stored part of a sample's file name: without the prefix and suffix that all names in the directory share.
     fn name(&self, group: usize, sample: u64) -> &[u8] {
         let names = self.section_of(group, GroupEnd::Names, Section::Names);
         let end = |sample| self.column(Section::Places, sample) as usize;
@@ -378,6 +377,8 @@ impl DatasetPart {
             not_labels: self.notes.not_labels.clone(),
             sample_axis: self.notes.sample_axis,
             arrays: self.notes.chosen_arrays.clone(),
+            optional: self.notes.optional_arrays.clone(),
+            largest_array: self.notes.largest_array.clone(),
         }
     }
 

@@ -3,7 +3,7 @@
 //! (`ShardsFound::read_again`).
 
 use super::arrays::{self, ArrayFile};
-use super::bad_shards::UnreadShards;
+use super::bad_shards::{REFUSED, UnreadShards};
 use super::build::{GroupRows, IndexBuilder, IndexGroup, ShardRows};
 use super::cancel::Cancel;
 use super::class_names::ClassNames;
@@ -15,7 +15,7 @@ pub use super::samples::{Stems, contents};
 use super::summary::LabelFault;
 use super::table::TableCells;
 use super::whole_file::{self, UnpackedShard, in_decompressed};
-use super::{FieldKind, Layout, Notes, Stamp, samples};
+use super::{FieldKind, Layout, Notes, SampleAxis, Stamp, samples};
 use crate::source::{DatasetSource, Malformed, OpenFile, ReadAt, is_gone};
 use base::error::{Error, Result, git_lfs_pointer};
 use std::collections::BTreeSet;
@@ -65,10 +65,12 @@ pub(super) fn index(
     progress: &IndexProgress,
     cancel: &Cancel,
 ) -> Result<ShardsFound> {
+    let largest_array = largest_array(shards, cancel)?;
     let &DatasetShards { source, layout, names: shards, ref reading } = shards;
     let Some(layout_impl) = layout.shards() else {
         return Err(Error::Internal("loose files are no shards".into()));
     };
+    let reading = &ShardReadOptions { largest_array, ..reading.clone() };
     let parser = layout_impl.parser(source, reading)?;
     progress.expect(shards.len() as u64, "shards");
     let next = AtomicUsize::new(0);
@@ -76,6 +78,7 @@ pub(super) fn index(
         every_stem: reading.every_stem,
         kept_texts: reading.kept_texts.clone(),
         not_labels: reading.not_labels.clone(),
+        largest_array: reading.largest_array.clone(),
         ..Notes::default()
     };
     let (mut verbatim, mut kept) = (BTreeSet::new(), BTreeSet::new());
@@ -223,6 +226,27 @@ pub(super) fn index(
     Ok(ShardsFound { notes, classes, labels, read_again: None, unread })
 }
 
+/// The largest array of the first shard with arrays, whose rows are the samples of all shards if the user chose no
+/// fields. Otherwise each shard could have rows of another array as samples.
+fn largest_array(shards: &DatasetShards<'_>, cancel: &Cancel) -> Result<Option<String>> {
+    let DatasetShards { source, layout, names, reading } = shards;
+    let is_needed = layout.is_array()
+        && reading.sample_axis == SampleAxis::Axis0
+        && reading.arrays.is_none()
+        && !layout.is_joined(reading.sample_axis)
+        && names.len() > 1;
+    let Some(layout_impl) = layout.shards().filter(|_| is_needed) else { return Ok(None) };
+    let parser = layout_impl.parser(*source, reading)?;
+    for shard in *names {
+        if let Ok(found) = read(*source, shard, &*parser, cancel)?.found
+            && let Some(array) = arrays::largest(found.rows.arrays.iter())
+        {
+            return Ok(Some(array.facts.name.clone()));
+        }
+    }
+    Ok(None)
+}
+
 const TOO_MANY: &str = "has more than 1048576 different texts, which are too many for class names";
 
 /// Returns the options with which all shards must be read again, if necessary. If only some shards store the strings of
@@ -328,12 +352,13 @@ impl ReadAt for CancellableShard<'_> {
     }
 }
 
-fn malformed(path: &Path, bytes: &dyn ReadAt, Malformed { offset, message }: Malformed) -> Error {
+fn malformed(path: &Path, bytes: &dyn ReadAt, fault: Malformed) -> Error {
     let mut beginning = [0; 64];
     let read = bytes.read_at(&mut beginning, 0).unwrap_or_default();
     match git_lfs_pointer(&beginning[..read]) {
         Some(why) => Error::dataset(path, why),
-        None => Error::dataset(path, format!("at byte {offset}: {message}")),
+        None if fault.is_refusal() => Error::dataset(path, format!("{REFUSED}{}", fault.message)),
+        None => Error::dataset(path, format!("at byte {}: {}", fault.offset, fault.message)),
     }
 }
 

@@ -1,11 +1,12 @@
 //! What was found while a dataset was listed, and the summary of an index, for display and for `--json`.
 
+use super::below::shard_layout;
 use super::layouts::Layout;
 use super::left_out::{SkipCost, SkipReason};
 use super::part::DatasetPart;
 use super::places::SkippedByReason;
 use super::zarr::ChunkKeys;
-use super::{BadShard, FieldKind, SampleAxis};
+use super::{BadShard, Contents, FieldKind, SampleAxis};
 use crate::source::RequestCounts;
 use base::error::Error;
 use base::notices::{NoticeKind, Notices};
@@ -98,6 +99,12 @@ pub struct Notes {
     /// arrays with as many rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen_arrays: Option<Vec<String>>,
+    /// Those of the fields that shards may lack.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) optional_arrays: Vec<String>,
+    /// Without chosen fields, the array whose rows are the samples of all shards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) largest_array: Option<String>,
     /// The arrays whose chunks are files of their own, by the paths of their shards, and how these files are named.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) chunk_keys: BTreeMap<String, ChunkKeys>,
@@ -173,6 +180,15 @@ impl Notes {
     }
 
     pub(super) fn explain(&self, missing: &str) -> String {
+        let is_array =
+            |name: &str| shard_layout(name.as_bytes(), Contents::Images).is_some_and(Layout::is_array);
+        let mut examples = self.skipped.values().map(|skipped| skipped.example.as_str());
+        if let Some(name) = examples.find(|name| name.contains('/') && is_array(name)) {
+            return format!(
+                "has files of arrays in directories, which are not searched, such as {name}: open a directory of \
+                 arrays, or several as a list"
+            );
+        }
         match named(self.skipped.iter()) {
             found if found.is_empty() => missing.to_owned(),
             found => format!("{missing}; found: {found}"),

@@ -35,7 +35,12 @@ impl DatasetSource for FileSystem {
     fn canonical(&self) -> Result<PathBuf> {
         self.root.canonicalize().map_err(|error| match error.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory => {
-                Error::dataset(&self.root, "does not exist: give an existing directory or shard")
+                let is_pattern = self.root.as_os_str().as_bytes().iter().any(|byte| b"*?".contains(byte));
+                let remedy = match is_pattern {
+                    true => "patterns are not expanded: name files by braces, as in {0..9}.h5, or give their directory",
+                    false => "give an existing directory or shard",
+                };
+                Error::dataset(&self.root, format!("does not exist: {remedy}"))
             }
             _ => Error::io("open dataset", &self.root, error),
         })

@@ -95,6 +95,21 @@ pub struct Malformed {
     pub message: String,
 }
 
+impl Malformed {
+    /// The offset of a refusal, which is of no place in the archive.
+    const NOWHERE: u64 = u64::MAX;
+
+    /// An archive that is intact, but cannot be read as the user asks. The message says what to change.
+    pub(crate) fn refusal(message: impl Into<String>) -> Self {
+        Self { offset: Self::NOWHERE, message: message.into() }
+    }
+
+    /// Whether the archive is intact, so that no other copy of it helps.
+    pub(crate) fn is_refusal(&self) -> bool {
+        self.offset == Self::NOWHERE
+    }
+}
+
 /// Reads parts of a source. Parts that are close together need only one read.
 pub struct Window<'a, S: ReadAt + ?Sized> {
     source: &'a S,

@@ -226,10 +226,10 @@ impl Fields {
         }
         for (at, field) in asked.iter().enumerate() {
             if field.name.is_empty() {
-                return Err(format!("has {:?} without a name", field.source));
+                return Err(format!("has {:?} without a name: leave out name=, or set it", field.source));
             }
             if asked[..at].iter().any(|known| known.name == field.name) {
-                return Err(format!("has {:?} twice", field.name));
+                return Err(format!("has {:?} twice: give each field a name of its own", field.name));
             }
             field.check_choices()?;
             field.array.check(field).map_err(|why| format!("has {}, which {why}", field.shown()))?;

@@ -53,9 +53,9 @@ pub(super) struct PoolSizing<'a> {
     pub has_cache: bool,
     /// Whether images keep their own sizes. Their sizes are then unknown before they are decoded.
     pub has_own_sizes: bool,
-    /// The bytes of the arena that the largest sample takes ([`largest_slot`]).
+    /// The bytes of the arena that the largest sample, or the windows of the largest sample, take ([`largest_slot`]).
     pub largest: usize,
-    /// Whether only windows of arrays are read. How much of a sample they need is known only when they are drawn.
+    /// Whether only windows of arrays are read.
     pub reads_windows: bool,
 }
 
@@ -221,11 +221,9 @@ impl PoolSizing<'_> {
     }
 
     /// Returns the space in bytes for two of the largest samples, so that one can be read while another is decoded. The
-    /// limit keeps one huge file from deciding the size: a sample that does not fit fails like any other bad sample. So
-    /// does a window.
+    /// limit keeps one huge file from deciding the size: a sample that does not fit fails like any other bad sample.
     fn two_largest(&self) -> usize {
-        let most = if self.reads_windows { LARGEST_READ_ARENA } else { self.largest_arena() };
-        arena(2 * self.largest).min(most)
+        arena(2 * self.largest).min(self.largest_arena())
     }
 
     /// Returns the limit of the arena in bytes, not counting the slots that hold the encoded files of batches. Arrays
@@ -254,16 +252,21 @@ impl PoolSizing<'_> {
         if self.index.has_arrays() {
             // Each piece of a record is aligned to pages at both ends.
             let pieces = self.index.total_reads().div_ceil(self.index.len().max(1)) as usize;
-            return self.index.mean_bytes() as usize + pieces * 2 * PAGE;
+            let whole = self.index.mean_bytes() as usize + pieces * 2 * PAGE;
+            return if self.reads_windows { whole.min(self.largest) } else { whole };
         }
         most_read(u32::try_from(self.index.mean_bytes()).unwrap_or(u32::MAX), self.has_cache) as usize
     }
 }
 
-/// Returns the maximum number of bytes of the arena that a sample takes.
-pub(super) fn largest_slot(index: &DatasetIndex, has_cache: bool) -> usize {
+/// Returns the maximum number of bytes of the arena that a sample takes. If only windows are read, they need slots of
+/// the length `windows`.
+pub(super) fn largest_slot(index: &DatasetIndex, has_cache: bool, windows: Option<usize>) -> usize {
     slot_bytes(match index.has_arrays() {
-        true => largest_room(index, record_gap(index)),
+        true => {
+            let whole = largest_room(index, record_gap(index));
+            windows.map_or(whole, |windows| windows.min(whole))
+        }
         false => most_read(index.largest(), has_cache) as usize,
     })
 }

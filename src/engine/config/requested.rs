@@ -25,7 +25,8 @@ impl<'a> RequestedFields<'a> {
         let with_source = |field: &'a FieldOptions| {
             let source = match columns.iter().position(|column| *column == field.source) {
                 Some(column) => FieldSource::Column(column),
-                None if field.source == LABEL => FieldSource::Label,
+                // A container can have an array of this name.
+                None if field.source == LABEL && field.kind != Some(FieldKind::Array) => FieldSource::Label,
                 None => FieldSource::Member,
             };
             (source, field)
@@ -151,5 +152,7 @@ mod tests {
         assert!(optional(&asked).is_empty(), "one of the two fields of jpg is not optional");
         asked.remove(1);
         assert_eq!(optional(&asked), members(&["jpg"]));
+        let array = [FieldOptions { kind: Some(FieldKind::Array), ..FieldOptions::named(LABEL) }];
+        assert_eq!(RequestedFields::new(&array, &[]).members(), Some(members(&[LABEL])));
     }
 }

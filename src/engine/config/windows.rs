@@ -8,10 +8,12 @@ use super::fields::{FieldOptions, Fields};
 use super::requested::RequestedFields;
 use base::error::{Error, Result};
 use base::names::NamedValue;
-use data::dataset::arrays::ArrayField;
+use data::dataset::arrays::record::RecordRanges;
+use data::dataset::arrays::{ArrayField, ArrayRegion};
 use data::dataset::{DatasetIndex, FieldKind};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use store::io::{record_gap, record_room};
 
 /// The largest number of elements of a window. No batch can have more.
 const MOST_ELEMENTS: u64 = 1 << 40;
@@ -210,6 +212,23 @@ impl FieldWindows {
     /// Whether all arrays are read whole.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(Option::is_none)
+    }
+
+    /// Returns the `length` of a slot for the windows of the largest sample; `None` if arrays are read whole.
+    pub(super) fn room(&self, fields: &Fields, index: &DatasetIndex) -> Option<usize> {
+        let sample = index.largest_record().filter(|_| !self.is_empty())?;
+        let (record, gap) = (index.record(index.extent(sample))?, record_gap(index));
+        let mut room = 0_usize;
+        for (number, field) in fields.list.iter().enumerate() {
+            let Some(slab) = field.member.and_then(|member| index.array(sample, member)) else { continue };
+            let (cells, ranges) = match self.of(number) {
+                Some(window) => slab.widest(&window.lengths),
+                None => (1, slab.touched(&ArrayRegion::whole(slab.shape())).collect()),
+            };
+            let one = record_room(index, &record, Some(&RecordRanges::of(ranges)), gap);
+            room = room.saturating_add(one.saturating_add(gap as usize).saturating_mul(cells as usize));
+        }
+        Some(room)
     }
 
     /// Whether any window is at a random place.

@@ -216,13 +216,21 @@ impl<O: BatchOpener> Fetcher<O> {
             let sample = next.entry.draw.sample;
             let extent = context.index.extent(sample);
             let is_same = |other: &&OpenPlace<_>| other.entry.draw.sample == sample;
-            let shared_by = match cursor.spread.is_some() && may_be_read_once(run, sample) {
+            let mut shared_by = match cursor.spread.is_some() && may_be_read_once(run, sample) {
                 true => cursor.open.iter().rev().take_while(is_same).count(),
                 false => 1,
             };
-            let draws = || cursor.open.iter().rev().take(shared_by).map(|place| place.entry.draw);
-            let ranges = Self::record_ranges(run, (sample, extent), draws());
-            let least = read_room(&*context.index, extent, ranges.as_deref(), self.record_gap);
+            let draws = |shared_by| cursor.open.iter().rev().take(shared_by).map(|place| place.entry.draw);
+            let room_for = |shared_by| {
+                let ranges = Self::record_ranges(run, (sample, extent), draws(shared_by));
+                (read_room(&*context.index, extent, ranges.as_deref(), self.record_gap), ranges)
+            };
+            let (mut least, mut ranges) = room_for(shared_by);
+            // The pools have room for one window of a sample, not for many together.
+            if least > self.slots.largest() && shared_by > 1 {
+                shared_by = 1;
+                (least, ranges) = room_for(1);
+            }
             if least > self.slots.largest() {
                 let place = cursor.open.pop().expect("not empty");
                 self.pass(run, place, Err(self.too_large(has_arrays, least)))?;
@@ -235,7 +243,7 @@ impl<O: BatchOpener> Fetcher<O> {
             };
             let Some(slot) = self.slots.try_take(room) else { return Ok(BlockedOn::Slot) };
             self.slot_wait_began = None;
-            let (parts, chosen_by) = wanted_parts(run, extent, draws()).unzip();
+            let (parts, chosen_by) = wanted_parts(run, extent, draws(shared_by)).unzip();
             let place = cursor.open.pop().expect("not empty");
             let others = (1..shared_by).filter_map(|_| cursor.open.pop()).collect();
             let token = self.next_token;

@@ -35,7 +35,7 @@ pub(super) use cf::{CF_ATTRIBUTES, CfAttributes, CfNumber, cf};
 pub use check::check;
 pub use rows::{ArrayFacts, ArrayStorage, ChunkCell, ShardArray};
 pub(super) use rows::{ArrayTable, CELL_ROW, FactsTable, SpilledArray};
-pub(super) use samples::{contents, join};
+pub(super) use samples::{contents, join, largest};
 pub use selection::ArrayField;
 pub(super) use selection::ArraySelection;
 pub(super) use shared::ChunkUse;

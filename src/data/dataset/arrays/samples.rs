@@ -28,7 +28,7 @@ pub(in crate::dataset) fn contents(
 ) -> Result<ShardContents, Malformed> {
     let mut found = ShardContents::default();
     (found.rows.arrays, found.rows.columns) = (arrays, columns);
-    join(&mut [&mut found], reading).map_err(|message| Malformed { offset: 0, message })?;
+    join(&mut [&mut found], reading).map_err(Malformed::refusal)?;
     Ok(found)
 }
 
@@ -41,6 +41,9 @@ pub(in crate::dataset) fn join(
     shards: &mut [&mut ShardContents],
     reading: &ShardReadOptions,
 ) -> Result<(), String> {
+    if shards.is_empty() {
+        return Ok(());
+    }
     let is_chosen = |name: &str| reading.arrays.iter().flatten().any(|chosen| chosen == name);
     for column in shards.iter().flat_map(|shard| &shard.rows.columns).filter(|of| is_chosen(&of.name)) {
         if let TableCells::Refused(why) = &column.cells {
@@ -53,7 +56,7 @@ pub(in crate::dataset) fn join(
             let rows = |shard: &ShardRows| !shard.arrays.is_empty() || shard.columns.iter().any(has_values);
             u64::from(shards.iter().any(|shard| rows(&shard.rows)))
         }
-        SampleAxis::Axis0 => rows(shards, is_chosen)?,
+        SampleAxis::Axis0 => rows(shards, is_chosen, reading.largest_array.as_deref())?,
     };
     if samples > MAX_SAMPLES {
         return Err(format!(
@@ -104,8 +107,21 @@ pub(in crate::dataset) fn join(
     Ok(())
 }
 
-/// The number of rows of the chosen arrays, or of the largest array if none is chosen.
-fn rows(shards: &[&mut ShardContents], is_chosen: impl Fn(&str) -> bool) -> Result<u64, String> {
+/// The largest array of a shard that has rows.
+pub(in crate::dataset) fn largest<'a>(
+    arrays: impl Iterator<Item = &'a ShardArray>,
+) -> Option<&'a ShardArray> {
+    let with_rows = arrays.filter(|array| refusal_of_order(array).is_none());
+    with_rows.max_by_key(|array| (array.stored_bytes(), std::cmp::Reverse(&array.facts.name)))
+}
+
+/// The number of rows of the chosen arrays. If none is chosen, the number of rows of the array `of_all`, or of the
+/// largest array.
+fn rows(
+    shards: &[&mut ShardContents],
+    is_chosen: impl Fn(&str) -> bool,
+    of_all: Option<&str>,
+) -> Result<u64, String> {
     let arrays = || shards.iter().flat_map(|shard| &shard.rows.arrays);
     let of_columns = shards.iter().flat_map(|shard| &shard.rows.columns);
     let of_columns = of_columns.filter_map(|column| Some((column.name.as_str(), column.count()?)));
@@ -115,10 +131,15 @@ fn rows(shards: &[&mut ShardContents], is_chosen: impl Fn(&str) -> bool) -> Resu
         .filter(|(name, _)| is_chosen(name))
         .collect();
     let Some(&rows) = lengths.values().next() else {
-        let with_rows = arrays().filter(|array| refusal_of_order(array).is_none());
-        let largest =
-            with_rows.max_by_key(|array| (array.stored_bytes(), std::cmp::Reverse(&array.facts.name)));
-        return Ok(largest.and_then(|array| array.shape.first().copied()).unwrap_or(0));
+        let rows = |array: &ShardArray| array.shape.first().copied().unwrap_or(0);
+        let Some(name) = of_all else { return Ok(largest(arrays()).map_or(0, rows)) };
+        let found = arrays().find(|array| array.facts.name == name);
+        return found.map(rows).ok_or_else(|| {
+            format!(
+                "it has no readable array {name:?}, whose rows are the samples of the first file: choose arrays with \
+                 fields="
+            )
+        });
     };
     if lengths.values().any(|&other| other != rows) {
         let lengths: Vec<String> =

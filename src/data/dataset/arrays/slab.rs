@@ -271,6 +271,27 @@ impl<'a> Slab<'a> {
         self.cells(window).filter_map(|part| part.record)
     }
 
+    /// Returns how many cells a window of these lengths touches at most, and the ranges that it needs at most of one
+    /// cell. Those of other cells may be elsewhere in the record. `None` is a dimension that is read whole.
+    pub fn widest(&self, lengths: &[Option<u64>]) -> (u64, Vec<Range<u32>>) {
+        let (mut count, mut one) = (1, ArrayRegion::whole(&self.shape));
+        for (of, (whole, cell)) in self.shape.iter().zip(&self.cell).enumerate() {
+            let length = lengths.get(of).copied().flatten().map_or(*whole, |length| length.min(*whole));
+            let cell = (*cell).max(1);
+            // A window that begins with the last element of a cell touches the most cells.
+            let start = (cell - 1).min(whole - length);
+            let touched = start.saturating_add(length).div_ceil(cell) - start / cell;
+            count = touched.saturating_mul(count);
+            one.length[of] = length.min(cell);
+        }
+        if let CellPlaces::One(_) = self.places {
+            return (count, self.touched(&one).collect());
+        }
+        let largest = self.extents().map(|extent| extent.length).max();
+        let range = |length: u32| short(self.at)..short(self.at.saturating_add(length.into()));
+        (count, largest.map(range).into_iter().collect())
+    }
+
     /// The parts of a window, which is clipped to the array. Together they have every element of it once. A record of
     /// which the ranges of [`Slab::touched`] were read has the bytes of all parts.
     pub fn cells(&self, window: &ArrayRegion) -> impl Iterator<Item = CellPart> {

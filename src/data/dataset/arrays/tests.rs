@@ -260,6 +260,12 @@ fn every_element_of_a_window_is_where_its_slab_says() {
                     assert_eq!(found.insert(index.collect::<Vec<u64>>(), value), None, "{shown}");
                 }
             }
+            let needed: BTreeSet<u32> = touched.iter().cloned().flatten().collect();
+            let clipped = |of: usize| window.length[of].min(shape[of] - window.start[of].min(shape[of]));
+            let lengths: Vec<Option<u64>> = (0..shape.len()).map(|of| Some(clipped(of))).collect();
+            let (count, ranges) = slab.widest(&lengths);
+            let most = count * ranges.into_iter().flatten().count() as u64;
+            assert!(needed.len() as u64 <= most, "seed {seed}, row {row:?}, {window:?} of {:?}", case.array);
             let is_in = |index: &Vec<u64>| {
                 let mut dimensions = index.iter().zip(window.start.iter().zip(&window.length));
                 dimensions.all(|(index, (start, length))| (*start..start + length).contains(index))
@@ -332,6 +338,7 @@ fn damaged_sections_cause_no_panic() {
         for row in [None, Some(0), Some(1), Some(u64::MAX)] {
             for (_, slab) in selection.slabs(table, 0, row) {
                 slab.touched(&ArrayRegion { start: vec![1; 3], length: vec![2; 3] }).for_each(drop);
+                slab.widest(&[Some(2); 3]);
                 slab.cells(&ArrayRegion::whole(slab.shape())).take(1000).for_each(drop);
                 slab.extents().take(1000).for_each(drop);
             }

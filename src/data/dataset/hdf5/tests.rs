@@ -249,7 +249,7 @@ fn what_is_not_read_is_named() {
             ("/refused/itself", "soft links"),
             ("/refused/undefined", "never written"),
             ("/refused", "group"),
-            ("/types/nothing", "there is no"),
+            ("/types/nothing", "it has no dataset"),
             ("/nothing/bool", "/types/bool"),
         ] {
             assert!(why(path).contains(word), "{path}: {}", why(path));

@@ -98,6 +98,12 @@ impl ShardParser for Hdf5Parser {
                 }
                 Ok(FoundDataset::Texts(cells)) => cells,
                 Err(Hdf5Fault::Refused(why)) => TableCells::Refused(format!("it {why}")),
+                Err(Hdf5Fault::Missing(_)) if self.0.optional.contains(&name) => continue,
+                Err(Hdf5Fault::Missing(why)) => {
+                    let is_label = self.0.label.as_ref() == Some(&name);
+                    let setting = if is_label { "label=" } else { "fields=, or set its optional=True" };
+                    return Err(Malformed::refusal(format!("{why}: change the name in {setting}")));
+                }
                 Err(fault) => return Err(malformed(fault)),
             };
             let kind = if let TableCells::Texts(_) = cells { FieldKind::Text } else { FieldKind::Array };
@@ -109,7 +115,7 @@ impl ShardParser for Hdf5Parser {
 
 fn malformed(fault: Hdf5Fault) -> Malformed {
     match fault {
-        Hdf5Fault::Missing(message) | Hdf5Fault::Refused(message) => Malformed { offset: 0, message },
+        Hdf5Fault::Missing(message) | Hdf5Fault::Refused(message) => Malformed::refusal(message),
         Hdf5Fault::Damaged(malformed) => malformed,
     }
 }
@@ -120,14 +126,12 @@ fn other_format(bytes: &dyn ReadAt) -> Option<Malformed> {
     let got = bytes.fill_at(&mut start, 0).ok()?;
     let message = match &start[..got] {
         b"CDF\x01" | b"CDF\x02" | b"CDF\x05" => {
-            "this is NetCDF's classic format, which is not read: convert it with `nccopy -k nc4 OLD NEW`"
+            "this is NetCDF's classic format: convert it with `nccopy -k nc4 OLD NEW`"
         }
-        b"\x0e\x03\x13\x01" => {
-            "this is HDF4, which is not read: convert it to HDF5 with `h4toh5convert OLD NEW`"
-        }
+        b"\x0e\x03\x13\x01" => "this is HDF4: convert it to HDF5 with `h4toh5convert OLD NEW`",
         _ => return None,
     };
-    Some(Malformed { offset: 0, message: message.to_owned() })
+    Some(Malformed::refusal(message))
 }
 
 impl Hdf5Parser {

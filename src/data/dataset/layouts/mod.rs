@@ -55,6 +55,10 @@ pub(super) struct ShardReadOptions {
     pub(super) sample_axis: SampleAxis,
     /// In layouts of arrays, the fields that the user chose; `None` for all arrays with as many rows as the largest.
     pub(super) arrays: Option<Vec<String>>,
+    /// Those of [`ShardReadOptions::arrays`] that shards may lack.
+    pub(super) optional: Vec<String>,
+    /// Without chosen fields, the array whose rows are the samples of all shards. With `None`, the largest of a shard.
+    pub(super) largest_array: Option<String>,
 }
 
 /// Whether the name is that of a temporary or internal file of a program that writes tables.

@@ -19,8 +19,8 @@ impl DatasetPart {
     }
 
     /// Whether the index has the samples that a loader of the fields `chosen` needs, or of all fields if none is
-    /// chosen. Always true for other layouts than those of arrays.
-    pub(in crate::dataset) fn has_arrays(&self, chosen: Option<&[String]>) -> bool {
+    /// chosen. Shards may lack those in `optional`. Always true for other layouts than those of arrays.
+    pub(in crate::dataset) fn has_arrays(&self, chosen: Option<&[String]>, optional: &[String]) -> bool {
         let Some(chosen) = chosen.filter(|_| self.layout().is_array()) else {
             return !self.layout().is_array() || self.notes.chosen_arrays.is_none();
         };
@@ -29,7 +29,8 @@ impl DatasetPart {
         let can_read = |name: &String| {
             fields.iter().find(|field| field.name == *name).map_or(is_whole, |field| field.refused.is_none())
         };
-        chosen.iter().all(can_read)
+        let may_lack = |name: &String| optional.contains(name) || !self.notes.optional_arrays.contains(name);
+        chosen.iter().all(|name| can_read(name) && may_lack(name))
     }
 
     /// Whether each shard has some of the arrays of all samples. Then all samples belong to the first shard.
@@ -84,11 +85,15 @@ impl DatasetPart {
                 }
                 if length > u64::from(u32::MAX) {
                     let message = format!(
-                        "select arrays of which sample {} of {} has {length} bytes, but at most {} bytes of a sample \
-                         can be read: choose fewer arrays, or write smaller ones",
+                        "select arrays of which sample {} of {} has {length} bytes as stored, but at most {} are \
+                         possible, also if window= reads less: {}",
                         samples.start,
                         self.root.display(),
-                        u32::MAX
+                        u32::MAX,
+                        match self.notes.sample_axis {
+                            SampleAxis::File => "remove sample_axis=\"file\", so that each row is a sample",
+                            SampleAxis::Axis0 => "choose fewer arrays, or write more and smaller rows",
+                        }
                     );
                     return Err(Error::config("fields", message));
                 }

@@ -84,6 +84,14 @@ pub(super) fn single(search: DatasetSearch<'_>, name: &OsStr) -> Result<Survey> 
         }
         // The file can be uncompressed in spite of its name. The first bytes show whether it is compressed.
         (Some((layout, _)), _) => layout,
+        (None, Contents::Images)
+            if [".dat", ".bin", ".raw"].iter().any(|end| name.as_bytes().ends_with(end.as_bytes())) =>
+        {
+            return refused(
+                "does not say which type and shape its numbers have: write a .npy file, with numpy.save(\"x.npy\", \
+                 numpy.memmap(path, dtype, \"r\", shape=shape))",
+            );
+        }
         (None, Contents::Images) => {
             return refused(
                 "is neither a directory nor a shard; give a directory of class directories, a directory of shards such \

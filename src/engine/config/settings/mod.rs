@@ -327,7 +327,11 @@ impl Setting {
     }
 
     fn must(&self, is: &str) -> Error {
-        Error::config(self.name, format!("{is}, must be {}", self.description().may_be))
+        let form = self.description();
+        match form.has_parts && is.starts_with("has ") {
+            true => Error::config(self.name, is),
+            false => Error::config(self.name, format!("{is}, must be {}", form.may_be)),
+        }
     }
 }
 

@@ -274,11 +274,10 @@ fn what_is_not_read_is_named() {
         assert!(told.contains(word) && told.contains(path), "{path}: {told}");
     }
     let told = scene.refusal(&["@/other/bool"]);
-    assert!(
-        told.contains("no \"/other/bool\"") && told.contains("among its 44 datasets are /types/bool"),
-        "{told}"
-    );
-    assert!(scene.refusal(&["@pakced"]).contains("datasets are /packed, "));
+    let said =
+        "x.h5: is not read: it has no dataset \"/other/bool\"; the nearest of its 44 are \"/types/bool\", ";
+    assert!(told.contains(said) && told.contains("\": change the name in fields="), "{told}");
+    assert!(scene.refusal(&["@pakced"]).contains("are \"/packed\", "));
     assert!(scene.refusal(&["@/types/scalar"]).contains("sample_axis=\"file\""));
     // The same dataset with another filter.
     let mut bytes = fixture("earliest.h5");
@@ -302,7 +301,42 @@ fn other_formats_are_named() {
     ] {
         let told = Scene::of(&[(name, bytes)]).refusal(&["@/x"]);
         assert!(told.contains(word) && told.contains(name), "{told}");
+        // Another copy of the file helps only if the file is damaged.
+        let told = Scene::of(&[(name, bytes), ("z.h5", &fixture("user.h5"))]).refusal(&["@/run"]);
+        assert_eq!(told.contains("or download"), name == "x.he5", "{told}");
+        assert!(told.contains("bad_shards"), "{told}");
     }
+}
+
+#[test]
+fn files_may_lack_only_optional_datasets() {
+    let mut scene = Scene::of(&[("a.h5", &fixture("user.h5")), ("b.h5", &fixture("v108.h5"))]);
+    scene.options.sample_axis = SampleAxis::File;
+    let fields = ["@/run", "@/links/target"];
+    let told = scene.refusal(&fields);
+    assert!(
+        told.contains("a.h5: is not read: it has no dataset \"/links/target\"; the nearest of its 2 are \"/"),
+        "{told}"
+    );
+    assert!(told.contains("optional=True; or leave out unreadable shards"), "{told}");
+    scene.options.optional = vec!["/links/target".to_owned()];
+    for _start in 0..2 {
+        let index = scene.with(&fields).expect("an optional dataset");
+        let has = |sample, field| index.array(sample, field).is_some();
+        assert_eq!([has(0, 0), has(0, 1), has(1, 0), has(1, 1)], [true, false, true, true]);
+        index.verify().expect("files that are read again lack it, too");
+    }
+    scene.options.optional.clear();
+    assert_eq!(scene.refusal(&fields), told, "the index of an optional field is not that of another field");
+}
+
+#[test]
+fn rows_of_one_array_are_the_samples_of_all_files() {
+    let mut scene = Scene::of(&[("a.h5", &fixture("user.h5")), ("b.h5", &fixture("v108.h5"))]);
+    assert_eq!(scene.with(&[]).expect("two files").len(), 14);
+    scene = Scene::of(&[("a.h5", &fixture("user.h5")), ("b.h5", &fixture("latest-links.h5"))]);
+    let told = scene.refusal(&[]);
+    assert!(told.contains("b.h5: is not read: it has no readable array \"/chunks\""), "{told}");
 }
 
 #[test]
@@ -340,7 +374,7 @@ fn a_file_that_is_rewritten_is_noticed() {
     rewrite(&scene, "v108.h5");
     assert!(scene.refusal(&["@/run"]).contains("has the array \"/run\" in another form"));
     rewrite(&scene, "latest-links.h5");
-    assert!(scene.refusal(&["@/run"]).contains("there is no \"/run\""));
+    assert!(scene.refusal(&["@/run"]).contains("has no dataset \"/run\""));
 }
 
 /// Damages some bytes, or cuts the file.

@@ -62,16 +62,30 @@ pub struct Description {
     pub text_by: Option<(&'static str, &'static str)>,
     /// For Python objects that stand for the value: the name of their attribute that holds the value.
     pub attribute: Option<&'static str>,
+    /// Whether errors that begin with "has" are about a part of the value, and say what this part must be.
+    pub(in crate::config) has_parts: bool,
 }
 
 impl Description {
     fn new(may_be: impl Into<String>, annotation: impl Into<String>, placeholder: impl Into<String>) -> Self {
         let (may_be, annotation, placeholder) = (may_be.into(), annotation.into(), placeholder.into());
-        Self { may_be, annotation, placeholder, takes_iterables: false, text_by: None, attribute: None }
+        Self {
+            may_be,
+            annotation,
+            placeholder,
+            takes_iterables: false,
+            text_by: None,
+            attribute: None,
+            has_parts: false,
+        }
     }
 
     fn of_iterables(self) -> Self {
         Self { takes_iterables: true, ..self }
+    }
+
+    fn of_parts(self) -> Self {
+        Self { has_parts: true, ..self }
     }
 
     /// The description of these values or `None`.

@@ -42,7 +42,7 @@ impl FieldList {
         match given {
             UserValue::Text(source) if !source.is_empty() => Ok(FieldOptions::named(source)),
             UserValue::Map(map) => {
-                let document = document(given).ok_or_else(|| format!("has {given}"))?;
+                let document = document(given).ok_or_else(|| wrong_value(map, given))?;
                 let document = match (&map[..], document) {
                     ([(UserValue::Text(class), _)], Value::Object(mut document))
                         if class.starts_with(char::is_uppercase) =>
@@ -52,12 +52,67 @@ impl FieldList {
                     }
                     (_, document) => document,
                 };
-                let document = with_array_options(with_source_and_name(document));
-                serde_json::from_value(document).map_err(|error| format!("has {given}: {error}"))
+                let document = with_source_and_name(document);
+                serde_json::from_value(with_array_options(document.clone())).map_err(|error| {
+                    wrong_option(&document).unwrap_or_else(|| format!("has {given}: {error}"))
+                })
             }
-            _ => Err(format!("has {given}")),
+            _ => {
+                Err(format!("has {given}, which is neither a field's name nor an object of foreload.fields"))
+            }
         }
     }
+}
+
+/// What the values of a field's options must be. Other options have errors that say this.
+fn must(option: &str) -> Option<&'static str> {
+    Some(match option {
+        "source" | "name" | "follows" => "a text",
+        "optional" | "ragged" | "cf" | "shares" => "True or False",
+        "scale" | "offset" => "a finite number",
+        "mean" | "std" | "missing" => "a number, or a list of numbers",
+        "axis" => "a whole number",
+        "shape" => "a list of whole numbers, the length of each dimension",
+        "window" => "a list of whole numbers, the length of each dimension, or None for the whole dimension",
+        "at" => "\"random\", \"center\", or a list of whole numbers, the first index in each dimension",
+        "pad" => "a number that fits float64",
+        _ => return None,
+    })
+}
+
+/// The error about the option of a field that no field can have; `None` if each of them alone is possible.
+fn wrong_option(field: &Value) -> Option<String> {
+    let options = field.as_object()?;
+    let error = |option: &str, value: &Value| {
+        let mut alone = serde_json::json!({"source": "x", "name": "x", "kind": options.get("kind")});
+        alone[option] = value.clone();
+        serde_json::from_value::<FieldOptions>(with_array_options(alone)).err()
+    };
+    options.iter().find_map(|(option, value)| {
+        let why = error(option, value)?.to_string();
+        let of = format!("has {}", options.get("source").unwrap_or(&Value::Null));
+        let value = given(value.clone());
+        let Some(must) = must(option) else { return Some(format!("{of}, whose {option} {why}")) };
+        // Serde's own words are about types of Rust.
+        let is_own = ["invalid ", "mean, std and missing", "at= must", "pad= is"]
+            .iter()
+            .any(|own| why.starts_with(own));
+        let why = if is_own { String::new() } else { format!(": {why}") };
+        Some(format!("{of} with {option}={value}, must be {must}{why}"))
+    })
+}
+
+/// The error about the option of a field that JSON cannot have.
+fn wrong_value(options: &[(UserValue, UserValue)], field: &UserValue) -> String {
+    let named = |name: &str| options.iter().find(|(key, _)| *key == UserValue::Text(name.to_owned()));
+    let wrong = options.iter().find_map(|(key, value)| match key {
+        UserValue::Text(key) if document(value).is_none() => Some((key, value)),
+        _ => None,
+    });
+    let Some((option, value)) = wrong else { return format!("has {field}") };
+    let of = named("source").map_or(field, |(_, source)| source);
+    let must = must(option).map_or_else(String::new, |must| format!(", must be {must}"));
+    format!("has {of} with {option}={value}{must}")
 }
 
 /// Gives a field that has only a source this name, and a field that has only a name this source.
@@ -153,6 +208,7 @@ impl ValueKind<Vec<FieldOptions>> for FieldList {
             "Sequence[str | Field]",
             "NAME,...|JSON",
         )
+        .of_parts()
     }
 
     fn parse_word(&self, word: &str) -> UserValue {
@@ -261,5 +317,70 @@ impl ValueKind<Labels> for LabelSource {
             "FILE",
         )
         .of_iterables()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::LoaderOptions;
+    use crate::config::settings::Setting;
+
+    fn refusal(fields: &str) -> String {
+        let setting = Setting::named("fields").expect("a setting");
+        let given = given(serde_json::from_str(fields).expect("JSON"));
+        setting.set(&mut LoaderOptions::default(), &given).expect_err(fields).to_string()
+    }
+
+    #[test]
+    fn errors_of_options_name_field_option_and_what_it_must_be() {
+        for (options, expected) in [
+            (r#""scale": "big""#, r#"scale="big", must be a finite number"#),
+            (r#""axis": 1.5"#, "axis=1.5, must be a whole number"),
+            (r#""shape": 3"#, "shape=3, must be a list of whole numbers, the length of each dimension"),
+            (r#""mean": {}"#, "mean={}, must be a number, or a list of numbers"),
+            (r#""std": "much""#, r#"std="much", must be a number, or a list of numbers"#),
+            (r#""cf": "yes""#, r#"cf="yes", must be True or False"#),
+            (
+                r#""window": [-1]"#,
+                "window=(-1,), must be a list of whole numbers, the length of each dimension, or None",
+            ),
+            (r#""window": [1], "at": "left""#, r#"at="left", must be "random", "center", or a list"#),
+            (r#""window": [1], "pad": "x""#, r#"pad="x", must be a number that fits float64"#),
+            (r#""follows": 3"#, "follows=3, must be a text"),
+        ] {
+            let told = refusal(&format!(r#"[{{"Array": {{"source": "/x", {options}}}}}]"#));
+            assert!(told.contains(&format!(r#"fields: has "/x" with {expected}"#)), "{told}");
+            assert!(!told.contains("foreload.fields") && !told.contains("expected"), "{told}");
+        }
+        let told = refusal(r#"[{"Array": {"source": "/x", "dtype": "floot"}}]"#);
+        assert!(told.contains(r#"has "/x", whose dtype is "floot", must be one of bool, int8"#), "{told}");
+        assert!(told.ends_with("bfloat16"), "{told}");
+        let told = refusal(r#"[{"Array": {"source": "/x", "missing": -9223372036854775806}}]"#);
+        assert!(
+            told.ends_with(
+                "must be a number, or a list of numbers: -9223372036854775806 does not fit float64 exactly"
+            ),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn only_errors_about_the_whole_list_say_what_the_list_must_be() {
+        assert!(refusal("3").ends_with(
+            "is 3, must be field names or objects of foreload.fields, without duplicates, or None"
+        ));
+        assert!(
+            refusal("[3]")
+                .ends_with("has 3, which is neither a field's name nor an object of foreload.fields")
+        );
+        let mut options =
+            LoaderOptions { fields: Some(vec![FieldOptions::named("a"); 2]), ..LoaderOptions::default() };
+        let check = |options: &LoaderOptions| {
+            Setting::named("fields").expect("a setting").check(options).expect_err("wrong").to_string()
+        };
+        assert!(check(&options).ends_with("has \"a\" twice: give each field a name of its own"));
+        options.fields = Some(Vec::new());
+        assert!(check(&options).contains("is empty, must be field names or objects"));
     }
 }
