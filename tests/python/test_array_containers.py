@@ -34,8 +34,7 @@ from harness import environments
 pytestmark = [
     # `make thorough` may have to install the libraries first.
     pytest.mark.timeout(900),
-    # No cache keeps samples of zarr, and the last step of an epoch has fewer samples than ranks.
-    pytest.mark.filterwarnings("ignore:some samples are not cached"),
+    # The last step of an epoch has fewer samples than ranks.
     pytest.mark.filterwarnings("ignore:last_batch is partial"),
 ]
 STORES = 60

@@ -119,8 +119,7 @@ impl ChangedStamps {
             let group = self.groups[i];
             let (mut stamp, mut left_out, mut files) = (None, None, Vec::new());
             let compared = look.compare(group).map(|found| {
-                (stamp, left_out) = (Some(found.stamp), found.left_out);
-                files = found.files;
+                (stamp, left_out, files) = (Some(found.stamp), found.left_out, found.files);
                 found.change
             });
             let is_told =
@@ -141,15 +140,17 @@ impl ChangedStamps {
     }
 }
 
-/// Checks all shards that can be read, like [`accept_shard`].
+/// Checks all shards that can be read, and the files and directories that belong to them, like [`accept_shard`]. On
+/// servers, only shards are checked, because each check is a request.
 ///
 /// # Errors
 /// The errors of [`accept_shard`].
 pub(super) fn accept_shards(index: &DatasetPart) -> Result<()> {
-    let is_read = |&shard: &usize| index.notes.bad_shard(index.group_path(shard)).is_none();
-    let shards: Vec<usize> = (0..index.shards()).filter(is_read).collect();
-    let moved = index.moved(&shards, |shard| index.stamp_within(shard))?;
-    moved.into_iter().try_for_each(|shard| accept_shard(index, shard))
+    let is_read = |&group: &usize| index.notes.bad_shard(index.group_path(group)).is_none();
+    let count = if index.is_remote() { index.shards() } else { index.groups() };
+    let groups: Vec<usize> = (0..count).filter(is_read).collect();
+    let moved = index.moved(&groups, |group| index.stamp_within(group))?;
+    moved.into_iter().try_for_each(|group| accept_shard(index, group))
 }
 
 /// Checks a shard whose stamp changed during a run. If the shard still holds the samples in the index, the shard's

@@ -4,6 +4,7 @@ use super::IndexOptions;
 use super::cancel::{Cancel, OpeningWatch};
 use super::part::DatasetPart;
 use super::selected_members::{IMAGE, choices};
+use super::spill::directory_of;
 use super::summary::LabelFault;
 use crate::source;
 use base::error::{Error, Result};
@@ -44,18 +45,14 @@ pub(super) fn check_members(parts: &[DatasetPart], members: &[String], options: 
             );
             return Err(Error::config("fields", message));
         }
-        let keys = &with_columns;
-        let mut known = Vec::from_iter(keys.iter().take(KEYS_NAMED).map(|key| format!("{key:?}")));
-        if keys.len() > KEYS_NAMED {
-            known.push(format!("and {} others", keys.len() - KEYS_NAMED));
-        }
+        let known = nearest_names(member, with_columns.iter().map(String::as_str).collect());
         let root = parts[0].root.display();
         let message = match known.is_empty() {
             true => format!(
                 "has {member:?}, but samples of {root} are single files with the fields \"image\" and \"label\" and \
                  the columns of labels=; several members per sample need tar shards"
             ),
-            false => format!("has {member:?}, which no sample of {root} has; there are {}", known.join(", ")),
+            false => format!("has {member:?}, which no sample of {root} has; there are {known}"),
         };
         if options.optional.contains(member) {
             options.notices.warn_once("absent field", || {
@@ -66,6 +63,51 @@ pub(super) fn check_members(parts: &[DatasetPart], members: &[String], options: 
         return Err(Error::config("fields", message));
     }
     Ok(())
+}
+
+/// Lists names for a message. Of many names, the most similar ones are listed: those with the longest common beginning
+/// and end.
+fn nearest_names(name: &str, mut known: Vec<&str>) -> String {
+    let others = known.len().saturating_sub(KEYS_NAMED);
+    if others > 0 {
+        let same = |one: &[u8], other: &[u8]| {
+            let pairs = || one.iter().zip(other);
+            let start = pairs().take_while(|(a, b)| a.eq_ignore_ascii_case(b)).count();
+            start
+                + one
+                    .iter()
+                    .rev()
+                    .zip(other.iter().rev())
+                    .take_while(|(a, b)| a.eq_ignore_ascii_case(b))
+                    .count()
+        };
+        known.sort_by_key(|known| std::cmp::Reverse(same(name.as_bytes(), known.as_bytes())));
+        known.truncate(KEYS_NAMED);
+    }
+    let mut shown: Vec<String> = known.into_iter().map(|name| format!("{name:?}")).collect();
+    if others > 0 {
+        shown.push(format!("and {others} others"));
+    }
+    shown.join(", ")
+}
+
+/// Refuses a store of zarr whose samples could not be found because no array in it has one of the chosen names.
+/// `documents` are the documents of its arrays.
+pub(super) fn check_array_names(root: &Path, documents: &[Vec<u8>], chosen: &[String]) -> Result<()> {
+    let own = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = |document: &Vec<u8>| match directory_of(document).strip_suffix(b"/") {
+        Some(name) => String::from_utf8_lossy(name).into_owned(),
+        None => own.clone(),
+    };
+    let known: Vec<String> = documents.iter().map(name).collect();
+    let is_known = |chosen: &&String| {
+        let name = chosen.strip_prefix('/').unwrap_or(chosen);
+        matches!(name, "" | ".") || known.iter().any(|known| known == name)
+    };
+    let Some(unknown) = chosen.iter().find(|chosen| !is_known(chosen)) else { return Ok(()) };
+    let known = nearest_names(unknown, known.iter().map(String::as_str).collect());
+    let message = format!("has {unknown:?}, which is no array of {}; there are {known}", root.display());
+    Err(Error::config("fields", message))
 }
 
 /// Divides the requested names into columns of small values, which at least one of `parts` has, and members.

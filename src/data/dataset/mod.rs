@@ -99,7 +99,7 @@ mod unpack;
 mod unpacked;
 mod value_kinds;
 mod whole_file;
-pub mod zarr;
+mod zarr;
 
 pub use crate::source::RequestCounts as IndexRequests;
 pub use crate::source::{COARSE_TICK, is_url, shown as shown_root, without_secrets};
@@ -144,7 +144,7 @@ impl std::fmt::Display for Fingerprint {
 pub struct FileId(pub u32);
 
 /// Location of a sample's bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Extent {
     /// The file that holds the sample.
     pub file: FileId,

@@ -7,6 +7,7 @@ use super::below::DatasetSearch;
 use super::build::{IndexBuilder, IndexFacts};
 use super::cancel::{Cancel, OpeningWatch};
 use super::changes::{Change, ChangedStamps};
+use super::checks::check_array_names;
 use super::directory::{self, IndexDirectory};
 use super::format::{IndexFile, LoadMembers, Section};
 use super::layouts::{ShardLayout, ShardReadOptions};
@@ -370,6 +371,9 @@ impl IndexOpening<'_> {
             return Err(splits::directories_error(source, layout, &splits, None));
         }
         if builder.samples() == 0 {
+            if layout == Layout::Zarr {
+                check_array_names(root, &shards, &chosen_arrays(options).unwrap_or_default())?;
+            }
             return Err(Error::dataset(*root, notes.explain(&empty_message)));
         }
         let without =

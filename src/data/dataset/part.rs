@@ -29,7 +29,7 @@ use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 /// A dataset: its index file and its source. Methods panic if a sample or file number is out of range, as
 /// [`super::DatasetIndex`] documents.
@@ -65,7 +65,7 @@ pub(super) struct DatasetPart {
     /// The number of groups that are shards. The groups after them belong to shards.
     shards: usize,
     /// The version of all files of the selected arrays, if none has changed since the index was opened.
-    array_version: OnceLock<Option<FileVersion>>,
+    array_version: RwLock<Option<FileVersion>>,
     pub(super) selected_columns: Vec<ColumnCells<'static>>,
     /// The indices of a shard's samples, sorted by image offset. Only shards of tables whose samples are not in this
     /// order have an entry.
@@ -106,7 +106,7 @@ impl DatasetPart {
             named_files: Vec::new(),
             chunk_files: Vec::new(),
             shards: 0,
-            array_version: OnceLock::new(),
+            array_version: RwLock::default(),
             selected_columns: Vec::new(),
             image_order: HashMap::new(),
             changed_shards: HashSet::new(),

@@ -3,7 +3,7 @@
 //! If several threads request a block at the same time, one thread reads and decompresses the block, and the others
 //! wait. The least recently used blocks are evicted.
 
-use super::{FileBlock, FileId, FileVersion};
+use super::{FileBlock, FileId, FileVersion, Stamp};
 use base::error::Result;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -59,6 +59,8 @@ type BlockKey = (FileId, u64, Option<FileVersion>);
 pub struct BlockCache {
     state: Mutex<BlockState>,
     changed: Condvar,
+    /// The newest stamps of files that have no stamp in the index.
+    noted: Mutex<HashMap<FileId, Stamp>>,
     observers: Mutex<Vec<Weak<dyn BlockObserver>>>,
     blocks: AtomicU64,
     packed: AtomicU64,
@@ -73,6 +75,8 @@ struct BlockState {
     clock: u64,
     cached_bytes: u64,
     bytes_in_progress: u64,
+    /// The number of times that all blocks were forgotten.
+    cleared: u64,
 }
 
 enum HeldBlock {
@@ -109,6 +113,7 @@ struct BlockInProgress<'a> {
     all: &'a BlockCache,
     key: BlockKey,
     cost: u64,
+    cleared: u64,
     found: Option<Arc<Vec<u8>>>,
 }
 
@@ -117,8 +122,8 @@ impl Drop for BlockInProgress<'_> {
         let mut state = self.all.lock();
         state.bytes_in_progress -= self.cost;
         match &self.found {
-            Some(bytes) => state.keep(self.key, bytes),
-            None => drop(state.blocks.remove(&self.key)),
+            Some(bytes) if state.cleared == self.cleared => state.keep(self.key, bytes),
+            _ => drop(state.blocks.remove(&self.key)),
         }
         drop(state);
         self.all.changed.notify_all();
@@ -156,8 +161,9 @@ impl BlockCache {
         }
         state.blocks.insert(key, HeldBlock::InProgress);
         state.bytes_in_progress += cost;
+        let cleared = state.cleared;
         drop(state);
-        let mut bytes_in_progress = BlockInProgress { all: self, key, cost, found: None };
+        let mut bytes_in_progress = BlockInProgress { all: self, key, cost, cleared, found: None };
         let bytes = Arc::new(unpack()?);
         if block.is_compressed() {
             self.blocks.fetch_add(1, Relaxed);
@@ -166,6 +172,37 @@ impl BlockCache {
         }
         bytes_in_progress.found = Some(bytes.clone());
         Ok((bytes, true))
+    }
+
+    /// Forgets all blocks, also those that are being decompressed, and all stamps that were noted.
+    pub(super) fn clear(&self) {
+        let mut state = self.lock();
+        state.cleared += 1;
+        state.blocks.retain(|_, block| matches!(block, HeldBlock::InProgress));
+        state.by_use.clear();
+        state.cached_bytes = 0;
+        drop(state);
+        self.noted().clear();
+    }
+
+    fn noted(&self) -> MutexGuard<'_, HashMap<FileId, Stamp>> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes the current stamp of a file that has none in the index, so that the block of another version is not used.
+    pub(super) fn note_stamp(&self, file: FileId, stamp: Stamp) {
+        let time = |stamp: &Stamp| stamp.mtime.max(stamp.ctime);
+        let mut noted = self.noted();
+        // Another thread may note its older stamp later.
+        let known = noted.entry(file).or_insert(stamp);
+        if time(&stamp) >= time(known) {
+            *known = stamp;
+        }
+    }
+
+    /// The stamp that was noted last for a file.
+    pub(super) fn noted_stamp(&self, file: FileId) -> Option<Stamp> {
+        self.noted().get(&file).copied()
     }
 
     /// Registers `observer` to receive every block that is decompressed from now on, until `observer` is dropped.
@@ -231,6 +268,24 @@ mod tests {
         assert!(!get(0));
         assert!(get(4) && !get(0) && !get(2) && get(1), "the block 1 was the oldest");
         assert!(all.lock().cached_bytes <= MAX_CACHED_BYTES);
+    }
+
+    #[test]
+    fn after_clearing_no_block_is_used_that_was_read_before() {
+        let all = BlockCache::default();
+        let get = |byte| all.get(&block(1, 1), || Ok(vec![byte])).unwrap().0[0];
+        assert_eq!((get(1), get(2)), (1, 1));
+        all.clear();
+        assert_eq!((get(3), get(4)), (3, 3));
+        all.clear();
+        let during = all.get(&block(1, 1), || {
+            all.clear();
+            Ok(vec![5])
+        });
+        assert_eq!((during.unwrap().0[0], get(6), all.lock().cached_bytes), (5, 6, 1));
+        let stamp = |ctime| Stamp { ctime, ..Stamp::default() };
+        [3, 5, 4].into_iter().for_each(|time| all.note_stamp(FileId(0), stamp(time)));
+        assert_eq!(all.noted_stamp(FileId(0)), Some(stamp(5)));
     }
 
     #[test]

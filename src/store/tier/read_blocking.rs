@@ -27,7 +27,7 @@ impl Cache {
             RouteLookup::Found(route) => route,
             RouteLookup::NeedsVersion(copy) => {
                 count(&self.counted.looks, 1);
-                self.route(sample, version_now(index, extent.file), copy)
+                self.route(sample, version_now(index, extent), copy)
             }
         };
         let mut route = found(self.look_up_route(sample, extent.file));

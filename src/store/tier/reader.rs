@@ -137,7 +137,7 @@ impl TieredReader {
         match lookup {
             RouteLookup::Found(route) => self.read(token, sample_request, slot, route),
             RouteLookup::NeedsVersion(copy) => {
-                self.revalidation.ask(token, sample_request.extent.file);
+                self.revalidation.ask(token, sample_request.extent);
                 let state = PendingState::AwaitingVersion { slot, copy };
                 self.pending.insert(token, PendingSample { sample_request, state });
             }

@@ -6,7 +6,7 @@ use crate::io::storage::{Storage, StorageKind};
 use base::error::Result;
 use base::threads::start_thread;
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use data::dataset::{DatasetIndex, FileId, FileVersion, Stamp, TICK};
+use data::dataset::{DatasetIndex, Extent, FileVersion, Stamp, TICK};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +34,7 @@ pub(super) struct Revalidation {
 }
 
 struct RevalidationThreads {
-    queries: Option<Sender<(u64, FileId)>>,
+    queries: Option<Sender<(u64, Extent)>>,
     answers: Receiver<ThreadAnswer>,
     shared: Arc<RevalidationShared>,
     handles: Vec<JoinHandle<()>>,
@@ -65,7 +65,7 @@ impl Revalidation {
             matches!(kind, Ok(StorageKind::Local | StorageKind::Memory))
         };
         let is_near = !index.has_remote() && index.local_parts().all(|(root, _)| near(root));
-        let threads = if index.is_sharded() || is_near {
+        let threads = if !index.has_unknown_versions() || is_near {
             None
         } else {
             Some({
@@ -84,14 +84,14 @@ impl Revalidation {
         std::mem::take(&mut self.count)
     }
 
-    pub(super) fn ask(&mut self, token: u64, file: FileId) {
+    pub(super) fn ask(&mut self, token: u64, extent: Extent) {
         self.in_flight += 1;
         self.count += 1;
         match &self.threads {
             // If the threads have died, this thread queries the file system itself.
             Some(RevalidationThreads { queries: Some(queries), .. })
-                if queries.send((token, file)).is_ok() => {}
-            _ => self.ready.push_back(VersionAnswer { token, version: version_now(&self.index, file) }),
+                if queries.send((token, extent)).is_ok() => {}
+            _ => self.ready.push_back(VersionAnswer { token, version: version_now(&self.index, extent) }),
         }
     }
 
@@ -142,7 +142,7 @@ impl Revalidation {
 
 impl RevalidationThreads {
     fn start(index: &Arc<DatasetIndex>, count: usize, on_answer: Waker) -> Result<Self> {
-        let (queries, questions) = unbounded::<(u64, FileId)>();
+        let (queries, questions) = unbounded::<(u64, Extent)>();
         let (answer, answers) = unbounded();
         let (listening, woken) = (AtomicBool::new(false), AtomicBool::new(false));
         let shared = Arc::new(RevalidationShared { listening, woken, on_answer, answer });
@@ -150,8 +150,8 @@ impl RevalidationThreads {
         for i in 0..count.max(1) {
             let (index, questions, shared) = (index.clone(), questions.clone(), shared.clone());
             let work = move || {
-                for (token, file) in questions {
-                    let looked = VersionAnswer { token, version: version_now(&index, file) };
+                for (token, extent) in questions {
+                    let looked = VersionAnswer { token, version: version_now(&index, extent) };
                     if shared.answer.send(ThreadAnswer::VersionAnswer(looked)).is_err() {
                         break;
                     }
@@ -183,9 +183,14 @@ impl Drop for RevalidationThreads {
     }
 }
 
-/// Returns the version of a file. If the file has just changed, waits briefly, because another change within the same
-/// clock tick would not show. Returns `None` if the version is still not reliable, or cannot be read.
-pub(super) fn version_now(index: &DatasetIndex, file: FileId) -> Option<FileVersion> {
-    let stamp = Stamp::stable(TICK, || index.stat(file)).ok()?;
-    stamp.is_stable().then(|| stamp.version())
+/// Returns the version of the files of a sample. If one of them has just changed, waits briefly, because another change
+/// within the same clock tick would not show. Returns `None` if the version is still not reliable, or cannot be read.
+pub(super) fn version_now(index: &DatasetIndex, extent: Extent) -> Option<FileVersion> {
+    let mut is_stable = true;
+    let version = index.version_by(extent, |file| {
+        let stamp = Stamp::stable(TICK, || index.stat(file))?;
+        is_stable &= stamp.is_stable();
+        Ok(stamp)
+    });
+    version.ok().filter(|_| is_stable)
 }

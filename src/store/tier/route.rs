@@ -6,6 +6,7 @@
 //! no copy, loose file           ─► stat the file ─┴► source, offered to the tiers as of that version
 //! no copy, no tier takes more   ──────────────────────► source
 //! sample of a shard             ─► the same without a stat: the shard's version was read when the index was opened
+//! record of chunk files         ─► like a loose file, with a stat of each chunk file of the record
 //! ```
 //!
 //! If there are several copies, the copy in the fastest tier is used. With [`Verify::Checksum`], samples that would be
@@ -41,7 +42,7 @@ pub(super) enum RouteLookup {
 
 impl Cache {
     pub(super) fn look_up_route(&self, sample: u64, file: FileId) -> RouteLookup {
-        match (self.locate(sample), self.index.shard_version(file)) {
+        match (self.locate(sample), self.index.known_version(file)) {
             (Some((place, location)), _) if location.checked => {
                 RouteLookup::Found(Route::Copy(place, location))
             }
@@ -85,7 +86,7 @@ impl Cache {
     /// Returns the route of a sample in `file` whose copy could not be used. The file may have changed since the copy
     /// was verified.
     pub(super) fn route_without_copy(&self, file: FileId) -> RouteLookup {
-        match self.index.shard_version(file) {
+        match self.index.known_version(file) {
             Some(version) => RouteLookup::Found(Route::Source { version: Some(version), copy: None }),
             None => RouteLookup::NeedsVersion(None),
         }

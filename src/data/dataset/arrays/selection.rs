@@ -42,8 +42,6 @@ pub(in crate::dataset) struct ArraySelection {
     /// The sample whose record needs the most memory while it is read, and this memory in bytes.
     pub(in crate::dataset) largest_sample: u64,
     pub(in crate::dataset) most_memory: u64,
-    /// Whether all bytes are in the shards themselves, whose stamps show every change of them.
-    pub(in crate::dataset) is_in_shards: bool,
     /// Whether several samples share chunks that must be decoded.
     pub(in crate::dataset) shares_chunks: bool,
 }
@@ -84,7 +82,6 @@ impl ArraySelection {
             same_length: None,
             largest_sample: 0,
             most_memory: 0,
-            is_in_shards: true,
             shares_chunks: false,
         }
     }

@@ -251,11 +251,6 @@ impl<'a> Slab<'a> {
         }
     }
 
-    /// Whether all bytes are in the shard's own file.
-    pub(in crate::dataset) fn is_in_shard(&self) -> bool {
-        self.extents().all(|extent| extent.file.0 == self.file)
-    }
-
     /// The extents of the array's cells in the order of the record.
     pub(in crate::dataset) fn extents(&self) -> impl Iterator<Item = Extent> {
         (0..self.cells_in_record()).filter_map(|number| Some(self.stored(number)?.extent))

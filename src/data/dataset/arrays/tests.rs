@@ -6,7 +6,7 @@ use crate::dataset::blocks::APART;
 use crate::dataset::{Extent, FileId, SampleAxis};
 use base::rng::{RandomKey, RandomStream, Use};
 use pixels::arrays::{MemoryOrder, Number, StoredType};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const FILL: u32 = u32::MAX;
 

@@ -104,7 +104,7 @@ fn decoded(packed: &[u8], filters: &[Hdf5Filter], mask: u32) -> Option<Vec<u8>> 
                 bytes = (0..length).map(|at| bytes[at % size * (length / size) + at / size]).collect();
             }
             3 => {
-                let sum = ChunkFilter::Checksum { sum: ChunkSum::Fletcher32, at_start: false };
+                let sum = ChunkFilter::Checksum { sum: ChunkSum::Fletcher32 };
                 let (length, mut scratch) = (bytes.len().checked_sub(4)?, ChunkScratch::default());
                 bytes = unpack_chunk(&[sum], 0, &bytes, length, &mut scratch).ok()?.to_vec();
             }

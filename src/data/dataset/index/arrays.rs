@@ -45,17 +45,14 @@ impl DatasetIndex {
         Some(record)
     }
 
-    /// Whether the cache can keep a sample: its record is at most [`MAX_RECORD`] bytes long, and all its bytes are in
-    /// shards, whose versions show whether a copy is out of date. Always true for samples that are not arrays.
+    /// Whether the cache can keep a sample: its record is at most [`MAX_RECORD`] bytes long. Always true for samples
+    /// that are not arrays.
     ///
     /// # Panics
     /// Panics if `sample` is not below [`DatasetIndex::len`].
     pub fn is_record(&self, sample: u64) -> bool {
         let part = self.own_sample(sample).filter(|(part, _)| part.layout().is_array());
-        part.is_none_or(|(part, sample)| {
-            part.arrays.as_ref().is_none_or(|arrays| arrays.is_in_shards)
-                && u64::from(part.extent(sample).length) <= MAX_RECORD
-        })
+        part.is_none_or(|(part, sample)| u64::from(part.extent(sample).length) <= MAX_RECORD)
     }
 
     /// A sample whose record needs the most memory while it is read; `None` if no samples are arrays.

@@ -3,7 +3,7 @@
 use super::DatasetIndex;
 use crate::dataset::blocks::{BlockContent, CompressedBlock};
 use crate::dataset::unpacked::MAX_CACHED_BYTES;
-use crate::dataset::{BlockCache, Extent, FileBlock, FileId, NeighbourBlocks};
+use crate::dataset::{BlockCache, Extent, FileBlock, FileId, NeighbourBlocks, Stamp};
 
 /// Cost of reading a dataset whose samples are in compressed blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize)]
@@ -51,7 +51,9 @@ impl DatasetIndex {
         let extent_in_part = Extent { file: own, ..extent };
         let row = part.block(extent_in_part).map(BlockContent::Compressed);
         let content = row.or_else(|| Some(BlockContent::Chunk(part.shared_chunk(extent_in_part)?)))?;
-        let version = self.shard_version(extent.file);
+        // A file of one chunk has no stamp in the index, only one from when it was last looked at.
+        let looked = self.unpacked.noted_stamp(extent.file).map(Stamp::version);
+        let version = looked.or_else(|| self.shard_version(extent.file));
         Some(FileBlock { file: extent.file, content, version })
     }
 

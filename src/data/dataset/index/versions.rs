@@ -1,6 +1,6 @@
 //! The version of each file of an index, and the check whether a file has changed since it was indexed.
 
-use super::super::{FileId, FileVersion, Stamp, changes, open};
+use super::super::{Extent, FileId, FileVersion, Stamp, changes, open};
 use super::DatasetIndex;
 use crate::dataset::part::DatasetPart;
 use base::error::{Error, Result};
@@ -47,17 +47,65 @@ impl DatasetIndex {
         Some(if has_changed { FileVersion::NO_COPY } else { stamp.version() })
     }
 
-    /// Reads the current version of a file. If several shards hold the arrays of each sample, this is the version of
-    /// all of them. If nothing changed, it is the version that [`DatasetIndex::shard_version`] returns.
+    /// The version of the copies of a file's samples, if it is known without looking at files. `None` if each sample
+    /// has files of its own, which have no stamp in the index: [`DatasetIndex::version_by`] looks at them.
+    pub fn known_version(&self, file: FileId) -> Option<FileVersion> {
+        if self.dataset_of_file(file).0.part.has_chunk_files() { None } else { self.shard_version(file) }
+    }
+
+    /// Whether the versions of some samples are only known from looking at files ([`DatasetIndex::known_version`]).
+    pub fn has_unknown_versions(&self) -> bool {
+        let mut parts = self.parts.iter().map(|placed| &placed.part);
+        parts.any(|part| !part.layout().is_sharded() || part.has_chunk_files())
+    }
+
+    /// What has one version: the record of a sample whose chunks are files of their own, or else the file of an extent.
+    pub fn versioned(&self, extent: Extent) -> Extent {
+        match self.dataset_of_file(extent.file).0.part.has_chunk_files() {
+            true => extent,
+            false => Extent { offset: 0, length: 0, ..extent },
+        }
+    }
+
+    /// The version of all files whose bytes are in a sample, from the stamps that `look` returns of them. If nothing
+    /// changed, it is the [known version](DatasetIndex::known_version). If each chunk of a sample is a file, the
+    /// documents of its arrays count with their versions in the index.
+    ///
+    /// # Errors
+    /// The errors of `look`.
+    pub fn version_by(
+        &self,
+        extent: Extent,
+        mut look: impl FnMut(FileId) -> Result<Stamp>,
+    ) -> Result<FileVersion> {
+        let placed = self.dataset_of_file(extent.file).0;
+        let part = &placed.part;
+        if !part.has_chunk_files() {
+            let Some(shards) = part.joined_shards() else { return Ok(look(extent.file)?.version()) };
+            let now = shards.into_iter().map(|shard| look(placed.global_file(FileId(shard as u32))));
+            return Ok(DatasetPart::version_of_all(now.collect::<Result<Vec<_>>>()?));
+        }
+        let documents = part.joined_version().unwrap_or(FileVersion::NO_COPY);
+        let pieces = self.record(extent).map_or_else(Vec::new, |record| record.pieces);
+        let mut files: Vec<FileId> = pieces.iter().map(|piece| piece.extent.file).collect();
+        files.dedup();
+        let now: Vec<Stamp> = files.iter().map(|&file| look(file)).collect::<Result<_>>()?;
+        if self.has_blocks() {
+            files.into_iter().zip(&now).for_each(|(file, stamp)| self.unpacked.note_stamp(file, *stamp));
+        }
+        Ok(if documents == FileVersion::NO_COPY {
+            documents
+        } else {
+            DatasetPart::version_with(documents, now)
+        })
+    }
+
+    /// Reads the current version of the files whose bytes are in a sample.
     ///
     /// # Errors
     /// The errors of [`DatasetIndex::stat`].
-    pub fn current_version(&self, file: FileId) -> Result<FileVersion> {
-        let placed = self.dataset_of_file(file).0;
-        let Some(shards) = placed.part.joined_shards() else { return Ok(self.stat(file)?.version()) };
-        let file = |shard| placed.global_file(FileId(shard as u32));
-        let now = shards.into_iter().map(|shard| Ok(self.stat(file(shard))?.version()));
-        Ok(DatasetPart::version_of_all(now.collect::<Result<Vec<_>>>()?.into_iter()))
+    pub fn current_version(&self, extent: Extent) -> Result<FileVersion> {
+        self.version_by(extent, |file| self.stat(file))
     }
 
     /// Checks a shard whose stamp differs from [`DatasetIndex::shard_stamp`]. The shard is parsed again. If it holds
@@ -71,14 +119,18 @@ impl DatasetIndex {
     }
 
     /// Checks files of arrays whose changes reads would not notice: the documents of arrays in several files, the files
-    /// of columns, and files with chunks that stay decompressed in memory. Only those on servers with such chunks are
-    /// left out, because each check is a request.
+    /// of columns, directories of chunks, and files with chunks that stay decompressed in memory. Of files on servers,
+    /// only documents are checked, because each check is a request. Also forgets decompressed chunks of files that have
+    /// no stamp.
     ///
     /// # Errors
     /// The errors of [`DatasetIndex::accept_shard`].
     pub fn check_arrays(&self) -> Result<()> {
-        let parts = self.parts.iter().map(|placed| &placed.part);
-        parts.filter(|part| part.has_unnoticed_changes()).try_for_each(changes::accept_shards)
+        let parts = || self.parts.iter().map(|placed| &placed.part);
+        if parts().any(|part| part.has_chunk_files() && !part.is_remote()) {
+            self.unpacked.clear();
+        }
+        parts().filter(|part| part.has_unnoticed_changes()).try_for_each(changes::accept_shards)
     }
 
     /// The part of a file's stamp that is compared: the whole stamp, or the stamp without its inode on file systems

@@ -3,7 +3,8 @@
 //! Each array is a shard, whose file is the array's own document. Which chunks are stored is found when the dataset is
 //! indexed: the array's directories are listed, and the indexes of its shards are read. So a chunk that vanishes later
 //! is an error and never the fill value. The array depends on the stamps of its directories and of zarr's shards
-//! ([`ArrayFile`]). A chunk that is a file has no stamp. Like a loose file, it is checked when it is read.
+//! ([`ArrayFile`]), and a column also on the stamps of its chunks. Any other chunk that is a file has no stamp. Like a
+//! loose file, it is checked when it is read.
 //!
 //! Only the arrays that the user chose are searched for chunks, or all arrays if none is chosen.
 
@@ -197,8 +198,7 @@ struct StoredArray<'a> {
     zarr: &'a ZarrArray,
 }
 
-/// The files with chunks, each with its number in the grid of files and its size, and the directories below that of the
-/// array.
+/// The files with chunks, each with its number in the grid of files and its size, and the array's directories.
 #[derive(Default)]
 struct ChunkListing {
     files: Vec<(u64, u64)>,
@@ -293,7 +293,12 @@ impl StoredArray<'_> {
             ArrayStorage::Grid { chunk: self.zarr.chunk.clone(), cells }
         };
         let array = ShardArray { facts, shape: self.zarr.shape.clone(), storage };
-        let values = self.elements(&array, &paths)?;
+        let (values, of_column) = self.elements(&array, &paths)?.unzip();
+        if self.zarr.shards.is_none() {
+            // The index has the values of a column, so it depends on their files.
+            parts.extend(of_column.into_iter().flatten());
+            parts.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+        }
         Ok(ReadArray { array, files: parts, values })
     }
 
@@ -348,7 +353,9 @@ impl StoredArray<'_> {
             directory => directory?,
         };
         let (mut found, mut below) = (ChunkListing::default(), Vec::new());
-        if !name.is_empty() {
+        if !name.is_empty() || !self.source.is_remote() {
+            // The path of the root must not be empty, which would be that of a shard.
+            let path = if path.is_empty() { b"./".to_vec() } else { path };
             found.directories.push(ArrayFile { path, stamp: directory.stamp() });
         }
         directory.entries(&mut |entry| {
@@ -434,9 +441,9 @@ impl StoredArray<'_> {
         Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// All elements of a list of numbers as they are stored; `None` if the array cannot be a column. The files of the
-    /// cells have these paths, or the names of chunks.
-    fn elements(&self, array: &ShardArray, paths: &[Vec<u8>]) -> Result<Option<Vec<u8>>> {
+    /// All elements of a list of numbers as they are stored, and the files that were read; `None` if the array cannot
+    /// be a column. The files of the cells have these paths, or the names of chunks.
+    fn elements(&self, array: &ShardArray, paths: &[Vec<u8>]) -> Result<Option<(Vec<u8>, Vec<ArrayFile>)>> {
         let (Some(&rows), bytes) = (self.zarr.shape.first(), self.zarr.chunk_bytes()) else {
             return Ok(None);
         };
@@ -453,7 +460,7 @@ impl StoredArray<'_> {
         }
         let fill = &array.facts.fill;
         let all = if fill.is_empty() { vec![0; size as usize] } else { fill.repeat(rows as usize) };
-        let all = Mutex::new(all);
+        let all = Mutex::new((all, Vec::new()));
         for_each(self.threads(), cells.len(), |number| {
             let ChunkCell { file, offset, length, mask, .. } = cells[number];
             if offset == ChunkCell::ABSENT {
@@ -470,7 +477,8 @@ impl StoredArray<'_> {
             let unpacked = unpack_chunk(filters, mask, &packed[..got], bytes as usize, &mut scratch);
             let damaged = |why| Error::dataset(self.source.path(&path), format!("holds a chunk that {why}"));
             let unpacked = unpacked.map_err(damaged)?;
-            let mut all = lock(&all);
+            let (all, files) = &mut *lock(&all);
+            files.push(ArrayFile { path, stamp: opened.stamp });
             let start = number * bytes as usize;
             let end = all.len().min(start + unpacked.len());
             all[start..end].copy_from_slice(&unpacked[..end - start]);

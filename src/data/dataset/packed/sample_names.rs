@@ -61,9 +61,12 @@ impl DatasetPart {
     }
 
     /// The path by which messages name a sample. If the dataset is packed, this is the path of the shard, followed by
-    /// the name that the sample's image had before packing. Otherwise it is the path of the sample's file.
+    /// the name that the sample's image had before packing. Otherwise it is the path of the sample's file, or of the
+    /// file with the first bytes of its arrays.
     pub(in crate::dataset) fn shown_path(&self, sample: u64) -> PathBuf {
-        let file = self.image(sample).file;
+        let of_arrays =
+            self.sample_record(sample).and_then(|record| Some(record.pieces.first()?.extent.file));
+        let file = of_arrays.unwrap_or_else(|| self.image(sample).file);
         let path = self.path(file);
         if self.layout() != Layout::Packed {
             return path;

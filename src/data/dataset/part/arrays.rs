@@ -6,12 +6,12 @@ use crate::dataset::arrays::{ArrayFacts, ArrayField, ArraySelection, RECORD_DIST
 use crate::dataset::build::ShardRows;
 use crate::dataset::format::Section;
 use crate::dataset::layouts::ShardLayout;
-use crate::dataset::{Extent, FileId, FileVersion, MemberBytes, SampleAxis};
+use crate::dataset::{Extent, FileId, FileVersion, MemberBytes, SampleAxis, Stamp};
 use base::error::{Error, Result};
 use base::slot::PAGE;
 use sha2::{Digest, Sha256};
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::PoisonError;
 
 impl DatasetPart {
     fn array_facts(&self) -> Vec<ArrayFacts> {
@@ -72,7 +72,6 @@ impl DatasetPart {
             self.array_field(&selection, name)?;
         }
         let (mut largest, mut smallest) = (0, u64::MAX);
-        let mut is_in_shards = true;
         for group in 0..groups {
             let mut samples = self.samples_of_group(group);
             while !samples.is_empty() {
@@ -81,7 +80,6 @@ impl DatasetPart {
                     length = length.saturating_add(slab.bytes());
                     pieces += slab.extents().count() as u64;
                     same = same.min(slab.alike());
-                    is_in_shards &= slab.is_in_shard();
                 }
                 if length > u64::from(u32::MAX) {
                     let message = format!(
@@ -108,7 +106,6 @@ impl DatasetPart {
                 selection.reads = selection.reads.saturating_add(pieces.saturating_mul(same));
             }
         }
-        selection.is_in_shards = is_in_shards;
         selection.largest = largest as u32;
         selection.shares_chunks = self.notes.sample_axis == SampleAxis::Axis0
             && selection.shared_chunks(self.file.arrays()).next().is_some();
@@ -214,10 +211,14 @@ impl DatasetPart {
 
     /// The version of the shards that hold the selected arrays, if several shards hold those of each sample.
     pub(in crate::dataset) fn joined_version(&self) -> Option<FileVersion> {
-        match self.any_accepted.load(Ordering::Relaxed) {
-            true => self.version_of_arrays(),
-            false => *self.array_version.get_or_init(|| self.version_of_arrays()),
-        }
+        self.arrays.as_ref().filter(|_| self.is_joined())?;
+        let known = *self.array_version.read().unwrap_or_else(PoisonError::into_inner);
+        known.or_else(|| {
+            // While it is computed, no other thread can accept a stamp and clear it.
+            let mut version = self.array_version.write().unwrap_or_else(PoisonError::into_inner);
+            *version = self.version_of_arrays();
+            *version
+        })
     }
 
     fn version_of_arrays(&self) -> Option<FileVersion> {
@@ -225,13 +226,25 @@ impl DatasetPart {
         if groups.iter().any(|group| self.changed_shards.contains(group)) {
             return Some(FileVersion::NO_COPY);
         }
-        Some(Self::version_of_all(groups.iter().map(|&group| self.stamp_within(group).version())))
+        Some(Self::version_of_all(groups.into_iter().map(|group| self.stamp_within(group))))
     }
 
-    /// The version of several files together.
-    pub(in crate::dataset) fn version_of_all(versions: impl Iterator<Item = FileVersion>) -> FileVersion {
-        let mut hash = Sha256::new_with_prefix(b"foreload array files 1");
-        versions.for_each(|version| hash.update(version.0.to_le_bytes()));
+    /// The version of the files with these stamps together. Directories, whose stamps have no size, are left out: what
+    /// is in a record depends on files.
+    pub(in crate::dataset) fn version_of_all(stamps: impl IntoIterator<Item = Stamp>) -> FileVersion {
+        let files = stamps.into_iter().filter(|stamp| stamp.size > 0);
+        Self::hash_of(b"foreload array files 1", files)
+    }
+
+    /// The version of a record: that of its arrays' documents, and the stamps of its chunks' files.
+    pub(in crate::dataset) fn version_with(documents: FileVersion, chunks: Vec<Stamp>) -> FileVersion {
+        let prefix = [&b"foreload chunk files 1"[..], &documents.0.to_le_bytes()].concat();
+        Self::hash_of(&prefix, chunks.into_iter())
+    }
+
+    fn hash_of(prefix: &[u8], stamps: impl Iterator<Item = Stamp>) -> FileVersion {
+        let mut hash = Sha256::new_with_prefix(prefix);
+        stamps.for_each(|stamp| hash.update(stamp.version().0.to_le_bytes()));
         let digest: [u8; 32] = hash.finalize().into();
         let bits = digest.first_chunk().map_or(0, |bits| u64::from_le_bytes(*bits));
         FileVersion(bits | 1)

@@ -39,6 +39,11 @@ impl DatasetPart {
         if self.chunk_files.is_empty() { 0 } else { chunks as u64 }
     }
 
+    /// Whether chunks are files of their own, which have no stamp in the index.
+    pub(in crate::dataset) fn has_chunk_files(&self) -> bool {
+        !self.chunk_files.is_empty()
+    }
+
     /// The path below the root of a file that holds one chunk; `None` for a shard.
     pub(super) fn chunk_file(&self, file: FileId) -> Option<Vec<u8>> {
         let number = u64::from(file.0).checked_sub(self.groups() as u64)?;

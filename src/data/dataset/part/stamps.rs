@@ -83,5 +83,6 @@ impl DatasetPart {
     pub(in crate::dataset) fn accept_stamp(&self, group: usize, stamp: Stamp) {
         self.accepted_stamps.write().unwrap_or_else(PoisonError::into_inner).insert(group, stamp);
         self.any_accepted.store(true, Ordering::Relaxed);
+        *self.array_version.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }

@@ -4,21 +4,22 @@ use super::ShardFormat;
 use super::metadata::{ZarrObject, list, named, shown};
 use crate::dataset::arrays::filters::{ChunkFilter, ChunkSum};
 use base::json;
+use pixels::arrays::Number;
 
 /// The type of an array's elements, as they are in a decoded chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ZarrElement {
+pub(in crate::dataset) struct ZarrElement {
     /// The kind of number.
-    pub kind: ZarrKind,
+    pub(in crate::dataset) kind: ZarrKind,
     /// Bytes of an element.
-    pub size: u8,
+    pub(in crate::dataset) size: u8,
     /// Whether its byte order is not this machine's.
-    pub swapped: bool,
+    pub(in crate::dataset) swapped: bool,
 }
 
 /// A kind of number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ZarrKind {
+pub(in crate::dataset) enum ZarrKind {
     /// Booleans of one byte.
     Bool,
     /// Signed integers.
@@ -59,6 +60,17 @@ fn is_swapped(big_endian: bool) -> bool {
 }
 
 impl ZarrElement {
+    /// The type of the elements, without their byte order.
+    pub(super) fn number(self) -> Number {
+        match self.kind {
+            ZarrKind::Bool => Number::Bool,
+            ZarrKind::Signed => Number::Signed(self.size),
+            ZarrKind::Unsigned => Number::Unsigned(self.size),
+            ZarrKind::Float => Number::Float(self.size),
+            ZarrKind::Brain => Number::Brain,
+        }
+    }
+
     /// The type of an array of version 2, such as `"<f4"`.
     pub(super) fn v2(raw: &[u8]) -> Result<Self, String> {
         let text = json::text(raw).ok_or_else(|| refused_type(raw))?;
@@ -132,27 +144,13 @@ fn fill(raw: &[u8], element: ZarrElement, bits: Option<u64>) -> Result<Box<[u8]>
             });
             whole.filter(|value| (least..=most).contains(value)).map(|value| value as u64)
         }
-        ZarrKind::Float | ZarrKind::Brain => bits.or(float.map(|float| match (element.kind, element.size) {
-            (ZarrKind::Brain, _) => u64::from(half::bf16::from_f32(to_odd(float)).to_bits()),
-            (_, 2) => u64::from(half::f16::from_f32(to_odd(float)).to_bits()),
-            (_, 4) => u64::from((float as f32).to_bits()),
-            _ => float.to_bits(),
-        })),
+        ZarrKind::Float | ZarrKind::Brain => {
+            bits.or_else(|| float.and_then(|float| element.number().bits_of(float)))
+        }
     };
     let found =
         found.ok_or_else(|| format!("has the fill_value {}, which its type cannot have", shown(raw)))?;
     Ok(native(found, element.size))
-}
-
-/// Rounds to single precision such that a second rounding, to half of it, gives the nearest number: if the result is
-/// not exact, it is the one of the two neighbours whose last bit is 1.
-fn to_odd(value: f64) -> f32 {
-    let near = value as f32;
-    if f64::from(near) == value || !near.is_finite() {
-        return near;
-    }
-    let below = if f64::from(near).abs() > value.abs() { near.to_bits() - 1 } else { near.to_bits() };
-    f32::from_bits(below | 1)
 }
 
 /// The bytes of an element in this machine's order.

@@ -4,7 +4,7 @@
 
 use super::super::layouts::is_relative_path;
 use super::encoding::{self, Encoding};
-use super::{ChunkKeys, ZarrArray, ZarrElement, ZarrKind};
+use super::{ARRAY, ATTRIBUTES, ChunkKeys, GROUP, ZarrArray, ZarrElement, ZarrKind};
 use crate::dataset::arrays::filters::check_filters;
 use crate::dataset::arrays::{CfAttributes, CfNumber};
 use base::json;
@@ -20,7 +20,7 @@ const MOST_SHARDED: u64 = 64 << 20;
 
 /// What a `zarr.json` describes.
 #[derive(Debug)]
-pub enum ZarrNode {
+pub(in crate::dataset) enum ZarrNode {
     /// An array.
     Array(Box<ZarrArray>),
     /// A group.
@@ -28,15 +28,6 @@ pub enum ZarrNode {
         /// The `zarr.json` of all nodes below, by path; `None` if the group has no consolidated metadata.
         consolidated: Option<BTreeMap<String, Vec<u8>>>,
     },
-}
-
-/// The documents of a node of version 2.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct ZarrDocuments {
-    /// `.zarray`; `None` for a group.
-    pub zarray: Option<Vec<u8>>,
-    /// `.zattrs`.
-    pub zattrs: Option<Vec<u8>>,
 }
 
 /// The entries of a JSON object.
@@ -143,7 +134,7 @@ fn separator(raw: &[u8]) -> Result<char, String> {
 ///
 /// # Errors
 /// What is wrong or not read, as a continuation of a sentence about the array.
-pub fn array_v2(zarray: &[u8], zattrs: Option<&[u8]>) -> Result<ZarrArray, String> {
+pub(in crate::dataset) fn array_v2(zarray: &[u8], zattrs: Option<&[u8]>) -> Result<ZarrArray, String> {
     let text = decoded(zarray)?;
     let object = ZarrObject::parse(&text)?;
     has_format(&object, "2")?;
@@ -186,7 +177,7 @@ pub fn array_v2(zarray: &[u8], zattrs: Option<&[u8]>) -> Result<ZarrArray, Strin
 ///
 /// # Errors
 /// What is wrong or not read, as a continuation of a sentence about the node.
-pub fn node_v3(document: &[u8]) -> Result<ZarrNode, String> {
+pub(in crate::dataset) fn node_v3(document: &[u8]) -> Result<ZarrNode, String> {
     let text = decoded(document)?;
     let object = ZarrObject::parse(&text)?;
     has_format(&object, "3")?;
@@ -299,26 +290,24 @@ fn check(array: ZarrArray, bytes: u64) -> Result<ZarrArray, String> {
     Ok(array)
 }
 
-/// The documents of all nodes in a `.zmetadata` (version 2), by path. The root has the path "".
+/// The paths of the documents of all arrays below the root, which a `.zmetadata` (version 2) lists.
 ///
 /// # Errors
 /// What is wrong, as a continuation of a sentence about the store. Paths that lead out of the store are an error.
-pub fn consolidated_v2(zmetadata: &[u8]) -> Result<BTreeMap<String, ZarrDocuments>, String> {
+pub(super) fn consolidated_v2(zmetadata: &[u8]) -> Result<Vec<String>, String> {
     let text = decoded(zmetadata)?;
     let object = ZarrObject::parse(&text)?;
-    let mut nodes = BTreeMap::<String, ZarrDocuments>::new();
-    for (key, document) in ZarrObject::parse(object.need("metadata")?)?.into_texts() {
+    let mut arrays = Vec::new();
+    for key in ZarrObject::parse(object.need("metadata")?)?.into_texts().into_keys() {
         let (path, name) = key.rsplit_once('/').unwrap_or(("", &key));
         check_path(&key, path)?;
-        let node = nodes.entry(path.to_owned()).or_default();
         match name {
-            ".zarray" => node.zarray = Some(document),
-            ".zattrs" => node.zattrs = Some(document),
-            ".zgroup" => {}
+            ARRAY if !path.is_empty() => arrays.push(key),
+            ARRAY | ATTRIBUTES | GROUP => {}
             _ => return Err(format!("has consolidated metadata with the key {key:?}, which is not read")),
         }
     }
-    Ok(nodes)
+    Ok(arrays)
 }
 
 fn consolidated_v3(raw: &[u8]) -> Result<BTreeMap<String, Vec<u8>>, String> {

@@ -22,14 +22,15 @@ use super::layouts::{open_optional, read_beginning};
 use super::survey::below;
 use crate::source::{DatasetSource, EntryKind, Stamp, is_gone};
 use base::error::{Error, Result};
-use pixels::arrays::{MemoryOrder, Number, StoredType};
+use pixels::arrays::{MemoryOrder, StoredType};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::ops::{ControlFlow, Range};
 
-pub use encoding::{ZarrElement, ZarrKind};
-pub use metadata::{ZarrDocuments, ZarrNode, array_v2, consolidated_v2, node_v3};
+use encoding::{ZarrElement, ZarrKind};
+use metadata::consolidated_v2;
+pub(super) use metadata::{ZarrNode, array_v2, node_v3};
 
 /// The document of an array or a group of version 3.
 pub(super) const NODE: &str = "zarr.json";
@@ -46,85 +47,85 @@ pub(super) const LARGEST_CONSOLIDATED: u64 = 256 << 20;
 pub(super) const DEEPEST: usize = 32;
 /// An array. All chunks have the same shape, also those that extend over the array's end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ZarrArray {
+pub(in crate::dataset) struct ZarrArray {
     /// The lengths of the dimensions, at most 32.
-    pub shape: Vec<u64>,
+    pub(in crate::dataset) shape: Vec<u64>,
     /// The shape of a chunk; in a sharded array of a chunk in a shard. No length is 0.
-    pub chunk: Vec<u64>,
+    pub(in crate::dataset) chunk: Vec<u64>,
     /// The elements in a decoded chunk, which is row-major.
-    pub element: ZarrElement,
+    pub(in crate::dataset) element: ZarrElement,
     /// The element of absent chunks, in this machine's byte order.
-    pub fill: Box<[u8]>,
+    pub(in crate::dataset) fill: Box<[u8]>,
     /// Whether the metadata state the fill value. xarray takes a stated one for `_FillValue` (version 2).
-    pub states_fill: bool,
+    pub(in crate::dataset) states_fill: bool,
     /// The filters of a chunk, in the order in which the writer applied them.
-    pub filters: Vec<ChunkFilter>,
+    pub(in crate::dataset) filters: Vec<ChunkFilter>,
     /// The names of chunk files.
-    pub keys: ChunkKeys,
+    pub(in crate::dataset) keys: ChunkKeys,
     /// How chunks are stored in shards; `None` if each chunk is a file.
-    pub shards: Option<ShardFormat>,
+    pub(in crate::dataset) shards: Option<ShardFormat>,
     /// The attributes, each as its JSON text.
-    pub attributes: BTreeMap<String, Vec<u8>>,
+    pub(in crate::dataset) attributes: BTreeMap<String, Vec<u8>>,
 }
 
 /// How the number of a chunk becomes the name of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChunkKeys {
+pub(in crate::dataset) struct ChunkKeys {
     /// Whether names begin with `c` (the encoding `default` of version 3).
-    pub is_prefixed: bool,
+    pub(in crate::dataset) is_prefixed: bool,
     /// `.` or `/`.
-    pub separator: char,
+    pub(in crate::dataset) separator: char,
 }
 
 /// How the chunks of a shard are found. A shard is a file with many chunks, and with an index at its start or end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShardFormat {
+pub(in crate::dataset) struct ShardFormat {
     /// The number of chunks in a shard, by dimension.
-    pub per_shard: Vec<u64>,
+    pub(in crate::dataset) per_shard: Vec<u64>,
     /// Whether the numbers of the index are big-endian.
-    pub big_endian: bool,
+    pub(in crate::dataset) big_endian: bool,
     /// Whether the index ends with its CRC-32C.
-    pub has_checksum: bool,
+    pub(in crate::dataset) has_checksum: bool,
     /// Whether the index is at the start of the file.
-    pub at_start: bool,
+    pub(in crate::dataset) at_start: bool,
 }
 
 /// A stored chunk of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct InnerChunk {
+pub(in crate::dataset) struct InnerChunk {
     /// The number of the chunk in the row-major grid of all chunks of the array.
-    pub chunk: u64,
+    pub(in crate::dataset) chunk: u64,
     /// The offset of its first byte in the shard.
-    pub offset: u64,
+    pub(in crate::dataset) offset: u64,
     /// Its number of stored bytes.
-    pub length: u32,
+    pub(in crate::dataset) length: u32,
 }
 
 impl ZarrArray {
     /// The number of chunks along each dimension.
-    pub fn grid(&self) -> Vec<u64> {
+    pub(in crate::dataset) fn grid(&self) -> Vec<u64> {
         self.shape.iter().zip(&self.chunk).map(|(length, chunk)| length.div_ceil(*chunk)).collect()
     }
 
     /// The number of files along each dimension: of shards, or else of chunks.
-    pub fn files(&self) -> Vec<u64> {
+    pub(in crate::dataset) fn files(&self) -> Vec<u64> {
         let grid = self.grid();
         let Some(shards) = &self.shards else { return grid };
         grid.iter().zip(&shards.per_shard).map(|(chunks, each)| chunks.div_ceil(*each)).collect()
     }
 
     /// The number of bytes of a decoded chunk.
-    pub fn chunk_bytes(&self) -> u64 {
+    pub(in crate::dataset) fn chunk_bytes(&self) -> u64 {
         self.chunk.iter().fold(u64::from(self.element.size), |bytes, length| bytes.saturating_mul(*length))
     }
 
     /// The name, below the array's directory, of the file with this number in the row-major grid of files.
-    pub fn key(&self, file: u64) -> String {
+    pub(in crate::dataset) fn key(&self, file: u64) -> String {
         self.keys.name(file, &self.files())
     }
 
     /// The number of the file with this name below the array's directory; `None` for a file that holds no chunks.
-    pub fn file_of(&self, name: &str) -> Option<u64> {
+    pub(in crate::dataset) fn file_of(&self, name: &str) -> Option<u64> {
         let files = self.files();
         let numbers = name.strip_prefix('c').unwrap_or(name).split(self.keys.separator);
         let numbers = numbers.filter(|number| !number.is_empty()).map(str::parse::<u64>);
@@ -136,7 +137,7 @@ impl ZarrArray {
     }
 
     /// Whether files with chunks can be in the directory with this name below the array's directory.
-    pub fn may_be_directory(&self, name: &str) -> bool {
+    pub(in crate::dataset) fn may_be_directory(&self, name: &str) -> bool {
         let ChunkKeys { is_prefixed, separator } = self.keys;
         let (mut parts, files) = (name.split('/'), self.files());
         let is_start = !is_prefixed || parts.next() == Some("c");
@@ -149,14 +150,7 @@ impl ZarrArray {
     /// What the metadata say of the elements.
     pub(in crate::dataset) fn facts(&self, name: String, is_v2: bool) -> Result<ArrayFacts, String> {
         let element = self.element;
-        let number = match element.kind {
-            ZarrKind::Bool => Number::Bool,
-            ZarrKind::Signed => Number::Signed(element.size),
-            ZarrKind::Unsigned => Number::Unsigned(element.size),
-            ZarrKind::Float => Number::Float(element.size),
-            ZarrKind::Brain => Number::Brain,
-        };
-        let stored = StoredType { number, swapped: element.swapped };
+        let stored = StoredType { number: element.number(), swapped: element.swapped };
         let mut fill = if self.fill.iter().all(|byte| *byte == 0) { Vec::new() } else { self.fill.to_vec() };
         if element.swapped {
             fill.reverse();
@@ -176,7 +170,12 @@ impl ZarrArray {
     ///
     /// # Errors
     /// A description of what is wrong with the index, which continues a sentence about the shard.
-    pub fn shard_cells(&self, file: u64, index: &[u8], size: u64) -> Result<Vec<InnerChunk>, String> {
+    pub(in crate::dataset) fn shard_cells(
+        &self,
+        file: u64,
+        index: &[u8],
+        size: u64,
+    ) -> Result<Vec<InnerChunk>, String> {
         let Some(shards) = &self.shards else { return Ok(Vec::new()) };
         let rows = shards.rows(index)?;
         let (grid, bytes) = (self.grid(), self.chunk_bytes());
@@ -214,7 +213,7 @@ impl ZarrArray {
 
 impl ChunkKeys {
     /// The name, below the array's directory, of the file with this number in a row-major grid of files.
-    pub fn name(self, file: u64, files: &[u64]) -> String {
+    pub(in crate::dataset) fn name(self, file: u64, files: &[u64]) -> String {
         let mut name = String::new();
         if self.is_prefixed {
             name.push('c');
@@ -231,7 +230,7 @@ impl ChunkKeys {
 
 impl ShardFormat {
     /// The number of bytes of an index.
-    pub fn index_bytes(&self) -> u64 {
+    pub(in crate::dataset) fn index_bytes(&self) -> u64 {
         let chunks = self.per_shard.iter().fold(1u64, |product, length| product.saturating_mul(*length));
         chunks.saturating_mul(16).saturating_add(if self.has_checksum { 4 } else { 0 })
     }
@@ -240,7 +239,7 @@ impl ShardFormat {
     ///
     /// # Errors
     /// A message if the shard is shorter than the index, which continues a sentence about the shard.
-    pub fn index_range(&self, size: u64) -> Result<Range<u64>, String> {
+    pub(in crate::dataset) fn index_range(&self, size: u64) -> Result<Range<u64>, String> {
         let bytes = self.index_bytes();
         match size.checked_sub(bytes) {
             Some(_) if self.at_start => Ok(0..bytes),
@@ -332,9 +331,8 @@ pub(super) fn zarr_node(source: &dyn DatasetSource, directory: &[u8]) -> Result<
     if directory.is_empty()
         && let Some((text, _)) = document(source, &name(CONSOLIDATED), LARGEST_CONSOLIDATED)?
     {
-        let nodes = consolidated_v2(&text).map_err(|why| refused(CONSOLIDATED, why))?;
-        let arrays = nodes.into_iter().filter(|(path, node)| node.zarray.is_some() && !path.is_empty());
-        return Ok(Some(FoundNode::Group(Some(arrays.map(|(path, _)| format!("{path}/{ARRAY}")).collect()))));
+        let arrays = consolidated_v2(&text).map_err(|why| refused(CONSOLIDATED, why))?;
+        return Ok(Some(FoundNode::Group(Some(arrays))));
     }
     let is_group = document(source, &name(GROUP), LARGEST_DOCUMENT)?.is_some();
     Ok(is_group.then_some(FoundNode::Group(None)))

@@ -350,8 +350,8 @@ fn consolidated_documents_stay_below_the_root() {
     let metadata =
         |key: &str| format!(r#"{{"zarr_consolidated_format": 1, "metadata": {{{key:?}: {{"a": NaN}}}}}}"#);
     let nodes = consolidated_v2(metadata("group/x/.zarray").as_bytes()).unwrap();
-    assert_eq!(nodes["group/x"].zarray.as_deref(), Some(&b"{\"a\": NaN}"[..]));
-    assert_eq!(consolidated_v2(metadata(".zattrs").as_bytes()).unwrap()[""].zarray, None);
+    assert_eq!(nodes, ["group/x/.zarray"]);
+    assert!(consolidated_v2(metadata(".zattrs").as_bytes()).unwrap().is_empty());
     for key in
         ["../x/.zarray", "/x/.zarray", "a/../../x/.zattrs", "a//x/.zarray", "./.zarray", "a\\x/.zarray"]
     {

@@ -391,7 +391,7 @@ const COMPARED: u64 = 32;
 fn some_files(index: &DatasetIndex) -> Vec<Option<u64>> {
     let samples =
         (0..COMPARED.min(index.len())).map(|number| number * index.len() / COMPARED.min(index.len()));
-    let version = |sample| index.current_version(index.extent(sample).file).ok().map(|version| version.0);
+    let version = |sample| index.current_version(index.extent(sample)).ok().map(|version| version.0);
     samples.map(version).collect()
 }
 

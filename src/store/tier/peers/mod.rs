@@ -190,7 +190,7 @@ impl CacheTier for OtherNodes {
         let Extent { file, length, .. } = shared.index.extent(sample);
         let extent = Extent { file: FileId(owner as u32), offset: sample, length };
         // A shard's version is known, so each request carries it, and the owner node compares it.
-        let known = shared.verify == Verify::Stamp && shared.index.shard_version(file).is_some();
+        let known = shared.verify == Verify::Stamp && shared.index.known_version(file).is_some();
         let checked = !known && !shared.queries_versions.load(Relaxed);
         Some(Location { extent, crc: None, version: None, checked })
     }

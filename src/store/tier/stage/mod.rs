@@ -20,7 +20,7 @@ use base::slot::SlotPool;
 use base::threads::BackgroundThread;
 use base::trace::{Stage, StageWork, TraceLane};
 use data::dataset::arrays::MAX_RECORD;
-use data::dataset::{FileId, FileVersion};
+use data::dataset::{Extent, FileVersion};
 use data::schedule::Schedule;
 use pace::Pace;
 use std::collections::HashMap;
@@ -254,7 +254,7 @@ impl<'a> StagingWorker<'a> {
                 let token = self.next_token;
                 self.next_token += 1;
                 let extent = chunk.extent;
-                let version = self.version(extent.file);
+                let version = self.version(extent);
                 self.pending.insert(token, (chunk, version, Instant::now()));
                 self.reader.submit(ReadRequest::new(token, extent, slot));
                 break;
@@ -264,11 +264,11 @@ impl<'a> StagingWorker<'a> {
         Ok(())
     }
 
-    fn version(&self, file: FileId) -> Option<FileVersion> {
+    fn version(&self, extent: Extent) -> Option<FileVersion> {
         let index = &self.cache.index;
-        index.shard_version(file).or_else(|| {
+        index.known_version(extent.file).or_else(|| {
             count(&self.cache.counted.looks, 1);
-            version_now(index, file)
+            version_now(index, extent)
         })
     }
 

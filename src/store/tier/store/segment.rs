@@ -133,8 +133,13 @@ fn decode(bytes: &[u8; ROW], payload: u64, index: &DatasetIndex) -> Result<Segme
 /// another version of the sample's shard. The versions of a dataset have the same images, but their other members may
 /// differ.
 fn is_of(index: &DatasetIndex, row: &SegmentRow) -> bool {
-    let file = index.extent(row.sample).file;
-    may_be(index, row) || index.shard_version(file).is_some_and(|now| now != row.version)
+    let extent = index.extent(row.sample);
+    let is_other = || match index.known_version(extent.file) {
+        Some(now) => now != row.version,
+        // Chunks that are files may have other sizes now.
+        None => index.versioned(extent) == extent,
+    };
+    may_be(index, row) || is_other()
 }
 
 /// Returns whether the length of a row is possible for a copy of its sample in its storage format.

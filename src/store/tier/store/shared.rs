@@ -44,7 +44,7 @@ pub(super) struct StoreShared {
     pub counters: Arc<CopyCounters>,
     pub verify: Verify,
     /// The versions of the shards when the store was opened.
-    shards: HashMap<FileId, FileVersion>,
+    shards: HashMap<Extent, FileVersion>,
     /// Set when the store is dropped and the drive does not respond: nothing more is written.
     pub abandoned: AtomicBool,
     catalog: RwLock<Catalog>,
@@ -65,12 +65,14 @@ impl StoreShared {
         counters: Arc<CopyCounters>,
         verify: Verify,
     ) -> Self {
-        let shards: Vec<FileId> = if verify == Verify::Never {
+        let shards: Vec<Extent> = if verify == Verify::Never {
             Vec::new()
         } else {
             // Copies are only of samples, so skip the files of arrays whose samples belong to another shard.
             let has_samples = |file: &FileId| !index.samples_of(*file).is_empty();
-            index.files().filter(|&file| index.shard_stamp(file).is_some()).filter(has_samples).collect()
+            let shards =
+                index.files().filter(|&file| index.known_version(file).is_some()).filter(has_samples);
+            shards.map(|file| Extent { file, offset: 0, length: 0 }).collect()
         };
         let shards = versions_now(&index, &shards);
         Self {
@@ -219,8 +221,8 @@ impl StoreShared {
     pub(super) fn note_stale(&self, sample: u64, samples: u64) {
         count(&self.counters.stale, samples);
         self.index.notices().warn_once("stale copies", || {
-            let path = self.index.path(self.index.extent(sample).file);
-            let (path, name) = (path.display(), self.name);
+            let (path, name) = (self.index.shown_path(sample), self.name);
+            let path = path.display();
             format!(
                 "cached copies are out of date, because files have changed since, e.g. {path}: these samples are read \
                  from the dataset and cached again (stats()[\"cache\"][\"tiers\"][\"{name}\"][\"stale\"] counts them)"
@@ -313,11 +315,15 @@ impl StoreShared {
         }
         let (mut stale, mut shards) = (Vec::new(), Vec::new());
         let version = |row: &SegmentRow| {
-            let file = self.index.extent(row.sample).file;
-            let version = self.index.shard_version(file)?;
+            let extent = self.index.extent(row.sample);
+            let Some(version) = self.index.known_version(extent.file) else {
+                // The copy is compared when it is used. A copy of another length is of other files.
+                return (!may_be(&self.index, row)).then_some(FileVersion::NO_COPY);
+            };
             // The index may have been opened long ago. Its version of a shard counts only if the shard still had that
             // version when the store was opened.
-            Some(if self.shards.get(&file) == Some(&version) { version } else { FileVersion::NO_COPY })
+            let same = self.shards.get(&self.index.versioned(extent)) == Some(&version);
+            Some(if same { version } else { FileVersion::NO_COPY })
         };
         rows.retain(|row| match version(row) {
             None => true,

@@ -1,7 +1,7 @@
 //! How copies are verified to match the source, and the current versions of the source's files.
 
 use base::names::named;
-use data::dataset::{DatasetIndex, FileId, FileVersion};
+use data::dataset::{DatasetIndex, Extent, FileVersion};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -26,8 +26,8 @@ const FILES_PER_THREAD: usize = 32;
 /// that answers many queries at once.
 const MAX_THREADS: usize = 16;
 
-/// Returns the current versions of `files`, without the files that cannot be queried.
-pub(super) fn versions_now(index: &DatasetIndex, files: &[FileId]) -> HashMap<FileId, FileVersion> {
+/// Returns the current versions of `files` ([`DatasetIndex::versioned`]), without those that cannot be queried.
+pub(super) fn versions_now(index: &DatasetIndex, files: &[Extent]) -> HashMap<Extent, FileVersion> {
     let next = AtomicUsize::new(0);
     let look = || {
         let mut found = Vec::new();

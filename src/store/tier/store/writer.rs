@@ -275,9 +275,9 @@ impl SegmentWriter {
         if shared.verify == Verify::Never || rows.is_empty() {
             return;
         }
-        let file = |row: &SegmentRow| shared.index.extent(row.sample).file;
+        let file = |row: &SegmentRow| shared.index.versioned(shared.index.extent(row.sample));
         let mut files: Vec<_> = rows.iter().map(file).collect();
-        files.sort_unstable();
+        files.sort_unstable_by_key(|extent| (extent.file, extent.offset));
         files.dedup();
         let now = versions_now(&shared.index, &files);
         let mut changed = Vec::new();
@@ -292,7 +292,7 @@ impl SegmentWriter {
         shared.cancel_pending(&changed);
         count(&shared.counters.dropped_changed, changed.len() as u64);
         shared.index.notices().warn_once("files change", || {
-            let path = shared.index.path(file(first));
+            let path = shared.index.shown_path(first.sample);
             format!(
                 "files of the dataset change during training, e.g. {}: their samples are not cached",
                 path.display()
