@@ -471,16 +471,6 @@ impl DatasetPart {
         let name = move |sample| [prefix, self.name(group, sample), suffix].concat();
         self.samples_of_group(group).map(move |sample| (name(sample), self.column(Section::Lengths, sample)))
     }
-
-    pub(super) fn root_stamp(&self) -> Stamp {
-        self.file.header.root
-    }
-
-    /// Returns the part of a stamp that is compared with other stamps: all of it, or all but the inode if inodes are
-    /// not stable.
-    pub(super) fn known(&self, found: Stamp) -> Stamp {
-        if self.inodes { found } else { found.without_inode() }
-    }
 }
 
 /// The indices of `offsets`, sorted by offset; `None` if the offsets are already sorted.

@@ -15,6 +15,16 @@ const STAMP_THREADS: usize = 64;
 const MIN_STAMPS_PER_THREAD: usize = 32;
 
 impl DatasetPart {
+    pub(in crate::dataset) fn root_stamp(&self) -> Stamp {
+        self.file.header.root
+    }
+
+    /// Returns the part of a stamp that is compared with other stamps: all of it, or all but the inode if inodes are
+    /// not stable.
+    pub(in crate::dataset) fn known(&self, found: Stamp) -> Stamp {
+        if self.inodes { found } else { found.without_inode() }
+    }
+
     pub(in crate::dataset) fn shard_stamp(&self, file: FileId) -> Option<Stamp> {
         (self.layout().is_sharded() && self.is_group(file)).then(|| self.stamp_within(file.0 as usize))
     }
