@@ -185,8 +185,8 @@ impl Notes {
         let mut examples = self.skipped.values().map(|skipped| skipped.example.as_str());
         if let Some(name) = examples.find(|name| name.contains('/') && is_array(name)) {
             return format!(
-                "has files of arrays in directories, which are not searched, such as {name}: open a directory of \
-                 arrays, or several as a list"
+                "{missing}; found: files of arrays in directories, which are not searched, such as {name}: open a \
+                 directory of arrays, or several as a list"
             );
         }
         match named(self.skipped.iter()) {
