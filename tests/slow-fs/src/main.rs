@@ -1,5 +1,6 @@
-//! `slow-fs DIR MOUNTPOINT RATES [one-by-one]`: shows DIR at MOUNTPOINT with the rates RATES (`open=2ms,read=1ms,bandwidth=200MB`,
-//! the format of `foreload bench --emulate-pfs`). With `one-by-one`, io_uring's reads are answered one after another.
+//! `slow-fs DIR MOUNTPOINT RATES [one-by-one]`: shows DIR at MOUNTPOINT with the rates RATES
+//! (`open=2ms,read=1ms,bandwidth=200MB`, the format of `foreload bench --emulate-pfs`). With `one-by-one`, io_uring's
+//! reads are answered one after another.
 //!
 //! It prints `ready` after the mount, unmounts when its standard input ends, and prints the counters as JSON. The
 //! program that starts it holds the other end of the pipe, so that the mount ends with that program, even if it is
