@@ -23,7 +23,10 @@ fn write(path: &Path, version: u8) {
     let captions = (0..SAMPLES).map(|sample| (format!("{sample:02}.txt"), vec![version]));
     let between = [("between".to_owned(), vec![0; BETWEEN])];
     let documents = (0..SAMPLES).map(|sample| (format!("{sample:02}.json"), vec![b'"', version, b'"']));
-    std::fs::write(path, tar_of(captions.chain(between).chain(documents))).unwrap();
+    // Another thread may read the shard meanwhile, so it must never be there in part.
+    let new = path.parent().unwrap().with_extension("new");
+    std::fs::write(&new, tar_of(captions.chain(between).chain(documents))).unwrap();
+    std::fs::rename(new, path).unwrap();
 }
 
 /// A reader that replaces the shard whenever records have arrived, before members that are stored apart are read.

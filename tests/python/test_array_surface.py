@@ -123,6 +123,21 @@ def test_samples_that_are_too_large_name_the_way_out(tmp_path: Path) -> None:
         foreload.Loader(tmp_path, fields=[F.Array("x.npy", window=(64, 64))], **SETTINGS)
 
 
+def index_of(root: Path, directory: Path, *words: str) -> str:
+    """Return what `foreload index` says of a dataset."""
+    command = [sys.executable, "-m", "foreload", "index", str(root), "--index-dir", str(directory), *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_rows_of_one_array_are_the_samples_of_all_files(tmp_path: Path) -> None:
+    root = tmp_path / "files"
+    root.mkdir()
+    np.savez(root / "a.npz", x=np.zeros((6, 2)), y=np.zeros((2, 1)))
+    np.savez(root / "b.npz", x=np.zeros((4, 2)), y=np.zeros((40, 9)))
+    assert ": 10 samples" in index_of(root, tmp_path / "index"), "rows of the largest array of the first file"
+    assert ": 10 samples" in index_of(root, tmp_path / "index", "--verify"), "each file is read again alike"
+
+
 def test_the_command_line_makes_the_index_of_a_loader(tmp_path: Path) -> None:
     root = tmp_path / "files"
     root.mkdir()
@@ -130,17 +145,7 @@ def test_the_command_line_makes_the_index_of_a_loader(tmp_path: Path) -> None:
         np.savez(root / f"{number}.npz", x=np.zeros((6, 2)), y=np.zeros((2, 9, 9)))
 
     def said(*words: str) -> str:
-        command = [
-            sys.executable,
-            "-m",
-            "foreload",
-            "index",
-            str(root),
-            "--index-dir",
-            str(tmp_path / "index"),
-            *words,
-        ]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return index_of(root, tmp_path / "index", *words)
 
     assert ": 8 samples" in said(), "without a choice, rows of the largest array are samples"
     assert ": 24 samples" in said("--fields", "x")

@@ -61,7 +61,7 @@ def test_what_fails_has_a_reason_and_misses_its_aim() -> None:
         arrays.compared(CLIMATE, held)
     part = arrays.unfiltered(Bench(held))
     assert [one["met"] for one in part["checks"]] == [False]
-    settings = {"gigabytes": 2, "files": 256, "threads": 2, "rounds": 3, "rates": "open=2ms"}
+    settings = {"gigabytes": 2, "files": 256, "threads": 2, "rounds": 3, "epochs": 3, "rates": "open=2ms"}
     result = {"machine": report.machine(), "settings": settings, "parts": {"unfiltered": part}}
     assert "not measured: foreload: no such file" in arrays.as_text(result)
 

@@ -81,7 +81,7 @@ fn nearest_names(name: &str, mut known: Vec<&str>) -> String {
                     .take_while(|(a, b)| a.eq_ignore_ascii_case(b))
                     .count()
         };
-        known.sort_by_key(|known| std::cmp::Reverse(same(name.as_bytes(), known.as_bytes())));
+        known.sort_by_cached_key(|known| std::cmp::Reverse(same(name.as_bytes(), known.as_bytes())));
         known.truncate(KEYS_NAMED);
     }
     let mut shown: Vec<String> = known.into_iter().map(|name| format!("{name:?}")).collect();
@@ -104,7 +104,8 @@ pub(super) fn check_array_names(root: &Path, documents: &[Vec<u8>], chosen: &[St
         let name = chosen.strip_prefix('/').unwrap_or(chosen);
         matches!(name, "" | ".") || known.iter().any(|known| known == name)
     };
-    let Some(unknown) = chosen.iter().find(|chosen| !is_known(chosen)) else { return Ok(()) };
+    let unknown = chosen.iter().find(|chosen| !is_known(chosen) && !known.is_empty());
+    let Some(unknown) = unknown else { return Ok(()) };
     let known = nearest_names(unknown, known.iter().map(String::as_str).collect());
     let message = format!("has {unknown:?}, which is no array of {}; there are {known}", root.display());
     Err(Error::config("fields", message))

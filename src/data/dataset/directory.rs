@@ -111,7 +111,11 @@ impl IndexDirectory {
         }
         if let Some(arrays) = arrays {
             digest.update([0, 0, 0, 0]);
-            digest.update(arrays.join("\0"));
+            for name in arrays {
+                digest.update(name);
+                // Shards may lack an optional array.
+                digest.update([0, u8::from(options.optional.contains(name))]);
+            }
         }
         let digest = digest.finalize();
         let suffix = match options.contents {

@@ -21,7 +21,7 @@ pub(super) fn block(packed: &[u8], to: &mut [u8]) -> Result<(), String> {
     match usize::try_from(found) {
         Ok(found) if found == to.len() => Ok(()),
         Ok(found) => Err(format!("it gives {found} bytes, must be {}", to.len())),
-        Err(_) => Err(format!("it is damaged, or gives more than {} bytes", to.len())),
+        Err(_) => Err(format!("it is invalid, or gives more than {} bytes", to.len())),
     }
 }
 
@@ -80,7 +80,7 @@ mod tests {
             assert!(block(packed, &mut vec![0; size]).is_err(), "{size}");
         }
         // A repetition of bytes before the block.
-        assert!(block(b"\x28ab\x03\x00\x50vwxyz", &mut found).unwrap_err().contains("damaged"));
+        assert!(block(b"\x28ab\x03\x00\x50vwxyz", &mut found).unwrap_err().contains("invalid"));
     }
 
     #[test]

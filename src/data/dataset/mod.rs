@@ -246,3 +246,21 @@ pub struct IndexOptions {
     /// Messages to the user about the index and about reading the dataset.
     pub notices: Notices,
 }
+
+impl IndexOptions {
+    /// The members that can be arrays, sorted; `None` if the user chose none. Loaders of images ask for [`IMAGE`]
+    /// without a kind, also where it is no array.
+    fn chosen_arrays(&self) -> Option<Vec<String>> {
+        let may_be = |name: &String| name != IMAGE || self.of_files.contains(name);
+        let mut chosen: Vec<String> = self.members.clone()?.into_iter().filter(may_be).collect();
+        chosen.sort_unstable();
+        chosen.dedup();
+        (!chosen.is_empty()).then_some(chosen)
+    }
+
+    /// Those of the chosen arrays that a shard may lack.
+    fn optional_arrays(&self) -> Vec<String> {
+        let chosen = self.chosen_arrays().unwrap_or_default();
+        chosen.into_iter().filter(|name| self.optional.contains(name)).collect()
+    }
+}

@@ -16,7 +16,6 @@ use super::packed::PackedManifest;
 use super::parallel::for_each;
 use super::part::DatasetPart;
 use super::places::ROOT_SURVEY;
-use super::selected_members::IMAGE;
 use super::shards::DatasetShards;
 use super::survey::{self, Survey};
 use super::{
@@ -38,8 +37,7 @@ use std::time::{Duration, Instant};
 const REMOTE_THREADS: usize = 64;
 /// Smaller than [`REMOTE_THREADS`], because each thread holds the columns of a table in memory.
 const REMOTE_TABLE_THREADS: usize = 16;
-/// The least number of threads that index files of arrays, because threads that parse headers mostly wait for reads,
-/// too.
+/// The least number of threads that index files of arrays, because threads that parse headers mostly wait for reads.
 const ARRAY_THREADS: usize = 16;
 
 pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<DatasetPart> {
@@ -116,18 +114,12 @@ impl IndexOpening<'_> {
     /// Returns the index in `directory`. Builds the index if none exists, or if the dataset no longer matches it.
     fn open_in(&self, directory: &IndexDirectory) -> Result<DatasetPart> {
         let index = self.open_file(&directory.file(&self.canonical, self.options, None)?)?;
-        let arrays = chosen_arrays(self.options);
+        let arrays = self.options.chosen_arrays();
         if index.has_arrays(arrays.as_deref(), &self.options.optional) {
             return Ok(index);
         }
-        // The number of samples depends on the arrays that are chosen, and on those that shards may lack. So another
-        // choice has an index of its own.
-        let key = |name: String| match self.options.optional.contains(&name) {
-            true => name + "\0optional",
-            false => name,
-        };
-        let key: Vec<String> = arrays.unwrap_or_default().into_iter().map(key).collect();
-        self.open_file(&directory.file(&self.canonical, self.options, Some(&key))?)
+        // The number of samples depends on the arrays that are chosen, so another choice has an index of its own.
+        self.open_file(&directory.file(&self.canonical, self.options, Some(&arrays.unwrap_or_default()))?)
     }
 
     fn open_file(&self, file: &Path) -> Result<DatasetPart> {
@@ -329,12 +321,10 @@ impl IndexOpening<'_> {
             empty_message = "the shards hold no sample".to_owned();
         }
         let label = options.label.clone();
-        let (sample_axis, arrays) = (options.sample_axis, chosen_arrays(options));
-        let mut reading =
-            ShardReadOptions { every_stem, label, sample_axis, arrays, ..ShardReadOptions::default() };
-        reading.optional =
-            reading.arrays.iter().flatten().filter(|name| options.optional.contains(name)).cloned().collect();
-        let optional = reading.optional.clone();
+        let (sample_axis, arrays, optional) =
+            (options.sample_axis, options.chosen_arrays(), options.optional_arrays());
+        let reading =
+            ShardReadOptions { every_stem, label, sample_axis, arrays, optional, ..Default::default() };
         let (mut labels, mut unread) = (None, UnreadShards::default());
         let more = match &packed {
             Some(manifest) => {
@@ -361,8 +351,8 @@ impl IndexOpening<'_> {
         };
         notes.absorb(more);
         if layout.is_array() {
-            (notes.sample_axis, notes.chosen_arrays) = (options.sample_axis, chosen_arrays(options));
-            notes.optional_arrays = optional;
+            (notes.sample_axis, notes.chosen_arrays) = (options.sample_axis, options.chosen_arrays());
+            notes.optional_arrays = options.optional_arrays();
         }
         unread.record((*root, source), options, (shards.len(), builder.samples()), &mut notes)?;
         if builder.samples() == 0
@@ -372,7 +362,7 @@ impl IndexOpening<'_> {
         }
         if builder.samples() == 0 {
             if layout == Layout::Zarr {
-                check_array_names(root, &shards, &chosen_arrays(options).unwrap_or_default())?;
+                check_array_names(root, &shards, &options.chosen_arrays().unwrap_or_default())?;
             }
             return Err(Error::dataset(*root, notes.explain(&empty_message)));
         }
@@ -388,16 +378,6 @@ impl IndexOpening<'_> {
             fingerprint,
         })
     }
-}
-
-/// The fields that can be arrays, sorted; `None` if the user chose none. Loaders of images ask for [`IMAGE`] without a
-/// kind, also where it is no array.
-fn chosen_arrays(options: &IndexOptions) -> Option<Vec<String>> {
-    let may_be = |name: &String| name != IMAGE || options.of_files.contains(name);
-    let mut chosen: Vec<String> = options.members.clone()?.into_iter().filter(may_be).collect();
-    chosen.sort_unstable();
-    chosen.dedup();
-    (!chosen.is_empty()).then_some(chosen)
 }
 
 enum FoundIndex {

@@ -277,6 +277,7 @@ impl Notes {
         self.incomplete = self.incomplete.take().or(other.incomplete);
         self.packed_of = self.packed_of.or(other.packed_of);
         self.chunk_keys.extend(other.chunk_keys);
+        self.largest_array = self.largest_array.take().or(other.largest_array);
         if let Some(stem) = other.ambiguous {
             self.record_ambiguous(stem);
         }

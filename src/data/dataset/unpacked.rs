@@ -191,11 +191,11 @@ impl BlockCache {
 
     /// Notes the current stamp of a file that has none in the index, so that the block of another version is not used.
     pub(super) fn note_stamp(&self, file: FileId, stamp: Stamp) {
-        let time = |stamp: &Stamp| stamp.mtime.max(stamp.ctime);
         let mut noted = self.noted();
-        // Another thread may note its older stamp later.
+        // Another thread may note its older stamp later. Programs set other times of a file as they like, also in the
+        // future. Servers have no such time, so what was looked up last counts.
         let known = noted.entry(file).or_insert(stamp);
-        if time(&stamp) >= time(known) {
+        if stamp.ctime >= known.ctime {
             *known = stamp;
         }
     }

@@ -42,7 +42,8 @@ impl Locked {
             unsafe { call!(bound.driver(), cuMemHostRegister_v2(base.cast_mut().cast(), bytes, flags)) };
         done.map_err(|error| match error {
             Error::Gpu { call, status, .. } => {
-                let advice = "; lower memory, or raise the limit of locked memory (ulimit -l)";
+                let advice = "; lower memory, raise the limit of locked memory (ulimit -l), or use \
+                              device=\"cpu\"";
                 Error::Gpu { call, status: format!("{status} (of {bytes} bytes)"), advice }
             }
             other => other,

@@ -230,8 +230,7 @@ impl Cache {
     /// order of any epoch.
     pub fn begin(&self, epoch: u64, schedule: &Schedule, first_step: u64, order_of: &dyn Fn(u64) -> Order) {
         self.taken.iter().for_each(|word| word.store(0, Relaxed));
-        if self.options.verify == Verify::Stamp && self.index.has_arrays() && !self.index.has_remote() {
-            // Arrays are often rewritten in place, so their stamps are compared in each epoch.
+        if self.options.verify.compares_in_each_epoch(&self.index) {
             self.mark_unverified();
         }
         let room = |kept: &KeptTier| {

@@ -80,8 +80,8 @@ impl ObjectHeader {
             let flags = fields.u8()?;
             fields.take(order.unwrap_or(3))?;
             let message_at = fields.position();
-            // HDF5 reads no header with such a message. A message must not be shared and unshareable, nor unknown to an
-            // earlier writer that was to fail then, or was not to mark it.
+            // HDF5 refuses these flags: a shared message that must not be shared, and a message that an earlier writer
+            // did not know, if that writer had to fail (0x28) or did not have to mark the message (0x20 without 0x10).
             let is_odd = flags & 6 == 6 || flags & 0x28 == 0x28 || flags & 0x30 == 0x20;
             if is_odd || order.is_none() && !size.is_multiple_of(8) {
                 return Err(damaged(at, "a message has impossible flags or an impossible size").into());

@@ -393,7 +393,8 @@ impl<'a> Hdf5File<'a> {
     }
 
     /// Finds an object by its path, from the root group.
-    fn find(&self, path: &str) -> Result<Option<u64>, Hdf5Fault> {
+    pub(in crate::dataset) fn find(&self, path: &str) -> Result<Option<u64>, Hdf5Fault> {
+        self.pages.begin();
         let parts = |path: &str| -> Vec<String> {
             let parts = path.split('/').rev().filter(|part| !part.is_empty() && *part != ".");
             parts.map(str::to_owned).collect()
@@ -435,7 +436,6 @@ impl<'a> Hdf5File<'a> {
 
     /// Finds a dataset or group by its path, and reads its header.
     fn object(&self, path: &str) -> Result<ObjectHeader, Hdf5Fault> {
-        self.pages.begin();
         if let Some(address) = self.find(path)? {
             return self.header(address);
         }

@@ -420,8 +420,8 @@ pub(super) fn missing(path: &str, paths: &[String]) -> String {
     };
     let mut near: Vec<&str> = paths.iter().map(String::as_str).collect();
     near.sort_by_cached_key(alike);
-    let names: Vec<String> = near.iter().take(8).map(|path| format!("{path:?}")).collect();
-    format!("it has no dataset {path:?}; the nearest of its {} are {}", paths.len(), names.join(", "))
+    near.truncate(8);
+    format!("it has no dataset {path:?}; the nearest of its {} are {near:?}", paths.len())
 }
 
 impl SecondTree {

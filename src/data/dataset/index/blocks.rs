@@ -52,8 +52,8 @@ impl DatasetIndex {
         let row = part.block(extent_in_part).map(BlockContent::Compressed);
         let content = row.or_else(|| Some(BlockContent::Chunk(part.shared_chunk(extent_in_part)?)))?;
         // A file of one chunk has no stamp in the index, only one from when it was last looked at.
-        let looked = self.unpacked.noted_stamp(extent.file).map(Stamp::version);
-        let version = looked.or_else(|| self.shard_version(extent.file));
+        let noted = if part.has_chunk_files() { self.unpacked.noted_stamp(extent.file) } else { None };
+        let version = noted.map(Stamp::version).or_else(|| self.shard_version(extent.file));
         Some(FileBlock { file: extent.file, content, version })
     }
 

@@ -59,7 +59,8 @@ impl DatasetIndex {
         parts.any(|part| !part.layout().is_sharded() || part.has_chunk_files())
     }
 
-    /// What has one version: the record of a sample whose chunks are files of their own, or else the file of an extent.
+    /// The unit that has one version: the record of a sample whose chunks are files of their own, or else the file of
+    /// an extent.
     pub fn versioned(&self, extent: Extent) -> Extent {
         match self.dataset_of_file(extent.file).0.part.has_chunk_files() {
             true => extent,
@@ -72,7 +73,7 @@ impl DatasetIndex {
     /// documents of its arrays count with their versions in the index.
     ///
     /// # Errors
-    /// The errors of `look`.
+    /// The errors of `look`; [`Error::DatasetChanged`] if these documents differ from the index.
     pub fn version_by(
         &self,
         extent: Extent,
@@ -85,7 +86,10 @@ impl DatasetIndex {
             let now = shards.into_iter().map(|shard| look(placed.global_file(FileId(shard as u32))));
             return Ok(DatasetPart::version_of_all(now.collect::<Result<Vec<_>>>()?));
         }
-        let documents = part.joined_version().unwrap_or(FileVersion::NO_COPY);
+        let Some(documents) = part.joined_version().filter(|version| *version != FileVersion::NO_COPY) else {
+            let message = "has other arrays than its index".to_owned();
+            return Err(Error::DatasetChanged { path: self.path(extent.file), message });
+        };
         let pieces = self.record(extent).map_or_else(Vec::new, |record| record.pieces);
         let mut files: Vec<FileId> = pieces.iter().map(|piece| piece.extent.file).collect();
         files.dedup();
@@ -93,17 +97,13 @@ impl DatasetIndex {
         if self.has_blocks() {
             files.into_iter().zip(&now).for_each(|(file, stamp)| self.unpacked.note_stamp(file, *stamp));
         }
-        Ok(if documents == FileVersion::NO_COPY {
-            documents
-        } else {
-            DatasetPart::version_with(documents, now)
-        })
+        Ok(DatasetPart::version_with(documents, now))
     }
 
     /// Reads the current version of the files whose bytes are in a sample.
     ///
     /// # Errors
-    /// The errors of [`DatasetIndex::stat`].
+    /// The errors of [`DatasetIndex::stat`] and [`DatasetIndex::version_by`].
     pub fn current_version(&self, extent: Extent) -> Result<FileVersion> {
         self.version_by(extent, |file| self.stat(file))
     }

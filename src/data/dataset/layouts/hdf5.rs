@@ -85,6 +85,10 @@ impl ShardParser for Hdf5Parser {
         };
         let (mut found, mut columns) = (Vec::new(), Vec::new());
         for name in names {
+            // The error of a missing dataset would need a list of all datasets.
+            if self.0.optional.contains(&name) && matches!(file.find(&name), Ok(None)) {
+                continue;
+            }
             let cells = match self.dataset(&file, &name) {
                 Ok(FoundDataset::Dimension) if self.0.arrays.is_none() => continue,
                 Ok(FoundDataset::Dimension) => {
@@ -98,7 +102,6 @@ impl ShardParser for Hdf5Parser {
                 }
                 Ok(FoundDataset::Texts(cells)) => cells,
                 Err(Hdf5Fault::Refused(why)) => TableCells::Refused(format!("it {why}")),
-                Err(Hdf5Fault::Missing(_)) if self.0.optional.contains(&name) => continue,
                 Err(Hdf5Fault::Missing(why)) => {
                     let is_label = self.0.label.as_ref() == Some(&name);
                     let setting = if is_label { "label=" } else { "fields=, or set its optional=True" };

@@ -3,10 +3,11 @@
 use super::DatasetPart;
 use crate::dataset::arrays::record::SampleRecord;
 use crate::dataset::arrays::{ArrayFacts, ArrayField, ArraySelection, RECORD_DISTANCE, RECORDS, Slab};
+use crate::dataset::bad_shards::REFUSED;
 use crate::dataset::build::ShardRows;
 use crate::dataset::format::Section;
 use crate::dataset::layouts::ShardLayout;
-use crate::dataset::{Extent, FileId, FileVersion, MemberBytes, SampleAxis, Stamp};
+use crate::dataset::{BadShard, Extent, FileId, FileVersion, MemberBytes, SampleAxis, Stamp};
 use base::error::{Error, Result};
 use base::slot::PAGE;
 use sha2::{Digest, Sha256};
@@ -24,13 +25,25 @@ impl DatasetPart {
         let Some(chosen) = chosen.filter(|_| self.layout().is_array()) else {
             return !self.layout().is_array() || self.notes.chosen_arrays.is_none();
         };
+        let is_optional = |name: &String| optional.contains(name);
+        let may_lack = |name: &String| self.notes.optional_arrays.contains(name);
+        if self.notes.chosen_arrays.as_deref() == Some(chosen)
+            && chosen.iter().all(|name| is_optional(name) == may_lack(name))
+        {
+            return true;
+        }
+        // Another choice can read shards that this choice refused. Without an array that all shards must have, it can
+        // have fewer samples.
+        let is_refused = |bad: &BadShard| bad.message.starts_with(REFUSED);
+        if self.notes.bad_shards.iter().any(is_refused) || chosen.iter().all(is_optional) {
+            return false;
+        }
         let fields = self.table_fields();
         let is_whole = !self.layout().shards().is_some_and(ShardLayout::reads_chosen_arrays);
         let can_read = |name: &String| {
             fields.iter().find(|field| field.name == *name).map_or(is_whole, |field| field.refused.is_none())
         };
-        let may_lack = |name: &String| optional.contains(name) || !self.notes.optional_arrays.contains(name);
-        chosen.iter().all(|name| can_read(name) && may_lack(name))
+        chosen.iter().all(|name| can_read(name) && (is_optional(name) || !may_lack(name)))
     }
 
     /// Whether each shard has some of the arrays of all samples. Then all samples belong to the first shard.

@@ -17,9 +17,9 @@
 //!
 //! A run checks once whether a copy is of the current version of its file. The versions of shards are known when the
 //! index is opened. The version of another file is queried by the rank that uses its sample first. The request carries
-//! that version, and the owner node compares it with the copy's version. In later epochs no rank queries files: the
-//! owner node serves the copies that were confirmed in this run. For any other copy, the owner node asks the
-//! requester for the version.
+//! that version, and the owner node compares it with the copy's version. In later epochs no rank queries files, except
+//! local files of arrays: the owner node serves the copies that were confirmed in this run. For any other copy, the
+//! owner node asks the requester for the version.
 //!
 //! The ranks of a node share the node's server. The first rank runs the server, and has all of the node's memory for
 //! copies (`Ram`). A node whose directory has space for the whole dataset also keeps copies of the samples that it gets
@@ -261,7 +261,9 @@ impl OtherNodes {
         }
         // After the first whole epoch, each sample's version has been queried in this run, by one rank or another.
         let epochs_with_queries = if state.first_epoch_was_whole { 1 } else { 2 };
-        let queries_versions = state.epochs <= epochs_with_queries || shared.network.files_differ;
+        let queries_versions = state.epochs <= epochs_with_queries
+            || shared.network.files_differ
+            || shared.verify.compares_in_each_epoch(&shared.index);
         shared.queries_versions.store(shared.verify != Verify::Never && queries_versions, Relaxed);
         // In the first epoch, an owner node that began without samples cannot have a sample before its first use. So
         // such nodes are asked only in later epochs, if the epoch begins at a later step, or if samples come again

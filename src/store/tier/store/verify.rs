@@ -17,6 +17,13 @@ pub enum Verify {
     Never,
 }
 
+impl Verify {
+    /// Whether each epoch compares copies again: arrays in local files are often rewritten in place.
+    pub(in crate::tier) fn compares_in_each_epoch(self, index: &DatasetIndex) -> bool {
+        self == Self::Stamp && index.has_arrays() && !index.has_remote()
+    }
+}
+
 // `Verify::Never` has no name, because the setting `immutable` stands for it.
 named!(Verify: "stamp" => Stamp, "checksum" => Checksum);
 

@@ -102,8 +102,8 @@ pub(super) fn unshuffle_bits(size: usize, from: &[u8], to: &mut [u8], planes: &m
     // Each byte of the elements has 8 planes of bits.
     for (bits, plane) in from.chunks_exact(count).zip(planes.chunks_exact_mut(count)) {
         unshuffle(8, bits, plane);
-        transpose_by(Level::detect(), plane);
     }
+    transpose_by(Level::detect(), planes);
     unshuffle(size, planes, to);
 }
 

@@ -166,7 +166,7 @@ fn circles() -> Vec<(Holed, &'static str)> {
     files.push((Forged::new().group(&[soft("x", "/y"), soft("y", "x/../x")], size), "soft links"));
     let forged = Forged::new();
     let root = forged.next();
-    files.push((forged.group(&[link("y", root)], size), "there is no \"/x\""));
+    files.push((forged.group(&[link("y", root)], size), "it has no dataset \"/x\""));
     let mut forged = Forged::new();
     let mut group = forged.add(&header(&[bytes()]));
     (0..70).for_each(|_| group = forged.add(&header(&[link("y", group)])));

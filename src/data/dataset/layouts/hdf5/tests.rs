@@ -4,7 +4,7 @@
 use super::*;
 use crate::dataset::arrays::filters::{ChunkScratch, unpack_chunk};
 use crate::dataset::arrays::{ArrayRegion, CHUNKS, CellPart, CfFacts, PackedCell};
-use crate::dataset::{Changed, DatasetIndex, IndexOptions, IndexOrigin};
+use crate::dataset::{BadShards, Changed, DatasetIndex, IndexOptions, IndexOrigin};
 use base::crc::crc32;
 use base::rng::{RandomKey, RandomStream, Use};
 use base::simd::Level;
@@ -331,9 +331,23 @@ fn files_may_lack_only_optional_datasets() {
 }
 
 #[test]
+fn a_choice_of_arrays_has_all_files_that_it_can_read() {
+    let mut scene = Scene::of(&[("a.h5", &fixture("user.h5")), ("b.h5", &fixture("v108.h5"))]);
+    (scene.options.sample_axis, scene.options.bad_shards) = (SampleAxis::File, BadShards::Skip);
+    let samples = |scene: &Scene, fields: &[&str]| scene.with(fields).expect("a dataset").len();
+    assert_eq!(samples(&scene, &["@/run", "@/links/target"]), 1);
+    assert_eq!(samples(&scene, &["@/run"]), 2, "the other choice refused a file");
+    scene.options.optional = vec!["/links/target".to_owned()];
+    assert_eq!(samples(&scene, &["@/run", "@/links/target"]), 2);
+    assert_eq!(samples(&scene, &["@/links/target"]), 1, "a file has none of the chosen arrays");
+}
+
+#[test]
 fn rows_of_one_array_are_the_samples_of_all_files() {
     let mut scene = Scene::of(&[("a.h5", &fixture("user.h5")), ("b.h5", &fixture("v108.h5"))]);
-    assert_eq!(scene.with(&[]).expect("two files").len(), 14);
+    let index = scene.with(&[]).expect("two files");
+    assert_eq!(index.len(), 14);
+    index.verify().expect("each file is read again for the same array");
     scene = Scene::of(&[("a.h5", &fixture("user.h5")), ("b.h5", &fixture("latest-links.h5"))]);
     let told = scene.refusal(&[]);
     assert!(told.contains("b.h5: is not read: it has no readable array \"/chunks\""), "{told}");

@@ -88,9 +88,13 @@ fn wrong_option(field: &Value) -> Option<String> {
         alone[option] = value.clone();
         serde_json::from_value::<FieldOptions>(with_array_options(alone)).err()
     };
-    options.iter().find_map(|(option, value)| {
+    // A wrong kind makes all options wrong.
+    options.get_key_value("kind").into_iter().chain(options).find_map(|(option, value)| {
         let why = error(option, value)?.to_string();
         let of = format!("has {}", options.get("source").unwrap_or(&Value::Null));
+        if why.starts_with("unknown field") {
+            return Some(format!("{of}: {why}"));
+        }
         let value = given(value.clone());
         let Some(must) = must(option) else { return Some(format!("{of}, whose {option} {why}")) };
         // Serde's own words are about types of Rust.
@@ -356,6 +360,10 @@ mod tests {
         let told = refusal(r#"[{"Array": {"source": "/x", "dtype": "floot"}}]"#);
         assert!(told.contains(r#"has "/x", whose dtype is "floot", must be one of bool, int8"#), "{told}");
         assert!(told.ends_with("bfloat16"), "{told}");
+        let told = refusal(r#"[{"source": "/x", "sise": 3}]"#);
+        assert!(told.contains("has \"/x\": unknown field `sise`"), "{told}");
+        let told = refusal(r#"[{"source": "/x", "kind": "arrays", "axis": 1}]"#);
+        assert!(told.contains("has \"/x\", whose kind "), "{told}");
         let told = refusal(r#"[{"Array": {"source": "/x", "missing": -9223372036854775806}}]"#);
         assert!(
             told.ends_with(

@@ -77,9 +77,8 @@ static QUARTER_PLACES: [[u8; 64]; 4] = {
 
 pub(super) struct Avx2Expander;
 
-/// The remainders of a block, and whether one of them is an escape code. The processor knows that long before it
-/// expands the block. Otherwise, it would notice a mispredicted branch so late that it would discard much work on the
-/// next blocks.
+/// The remainders of a block, and whether one of them is an escape code. They are computed long before the block is
+/// expanded, because a mispredicted branch that is found late discards much work on the next blocks.
 #[derive(Clone, Copy)]
 pub(super) struct BlockRemainders {
     rests: LaneBytes,

@@ -76,8 +76,8 @@ pub(super) struct Avx512Expander {
     count: usize,
     /// The remainders of a unit's blocks.
     rests: [[u8; 64]; UNIT],
-    /// The masks of the remainders that are escape codes. The processor knows them long before it expands the blocks.
-    /// Otherwise, it would notice a mispredicted branch so late that it would discard much work on the next blocks.
+    /// The masks of the remainders that are escape codes. They are computed long before the blocks are expanded,
+    /// because a mispredicted branch that is found late discards much work on the next blocks.
     escaped: [u64; UNIT],
 }
 
