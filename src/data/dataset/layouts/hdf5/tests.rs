@@ -276,7 +276,7 @@ fn what_is_not_read_is_named() {
     let told = scene.refusal(&["@/other/bool"]);
     let said =
         "x.h5: is not read: it has no dataset \"/other/bool\"; the nearest of its 44 are [\"/types/bool\", ";
-    assert!(told.contains(said) && told.contains("\": change the name in fields="), "{told}");
+    assert!(told.contains(said) && told.contains("\"]: change the name in fields="), "{told}");
     assert!(scene.refusal(&["@pakced"]).contains("are [\"/packed\", "));
     assert!(scene.refusal(&["@/types/scalar"]).contains("sample_axis=\"file\""));
     // The same dataset with another filter.
