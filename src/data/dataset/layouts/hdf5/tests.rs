@@ -315,7 +315,9 @@ fn files_may_lack_only_optional_datasets() {
     let fields = ["@/run", "@/links/target"];
     let told = scene.refusal(&fields);
     assert!(
-        told.contains("a.h5: is not read: it has no dataset \"/links/target\"; the nearest of its 2 are [\"/"),
+        told.contains(
+            "a.h5: is not read: it has no dataset \"/links/target\"; the nearest of its 2 are [\"/"
+        ),
         "{told}"
     );
     assert!(told.contains("optional=True; or leave out unreadable shards"), "{told}");
