@@ -2,9 +2,9 @@
 //! numbers. Secondary images follow a primary image: they use its recipe and the same random numbers, and so get the
 //! same geometry.
 
-use super::fields::{Field, FieldContent, FieldOptions, Fields};
+use super::fields::{Field, FieldContent, Fields};
 use super::requested::{FieldSource, RequestedFields};
-use super::{LoaderKind, LoaderOptions};
+use super::{FieldOptions, LoaderKind, LoaderOptions};
 use base::error::{Error, Result};
 use data::dataset::{FieldKind, IMAGE};
 use pixels::augment::{ImageTransforms, Recipe, RecipeKeys, RecipeView};

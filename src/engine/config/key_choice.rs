@@ -1,6 +1,7 @@
 //! Fields whose source lists several keys, such as `jpg;png`: each sample uses the first key for which it has a member.
 
-use super::fields::{FieldOptions, LABEL};
+use super::FieldOptions;
+use super::fields::LABEL;
 use data::dataset::{FieldKind, IMAGE, choices};
 
 impl FieldOptions {

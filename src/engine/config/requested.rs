@@ -1,9 +1,9 @@
 //! Decides where the values of each requested field come from: a column of `labels`, the class number, or a member of
 //! the sample. All other modules use the decision of this module.
 
+use super::FieldOptions;
 use super::LABEL;
 use super::arrays::ArrayOptions;
-use super::fields::FieldOptions;
 use base::error::{Error, Result};
 use data::dataset::{DatasetIndex, FieldKind, IMAGE, SampleColumn};
 

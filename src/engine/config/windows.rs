@@ -3,8 +3,9 @@
 //! A window is a box in the array of a sample. Its lengths are fixed, so that all samples have rows of one shape.
 //! `pipeline/windows.rs` draws the place of the box.
 
+use super::FieldOptions;
 use super::arrays::exact;
-use super::fields::{FieldOptions, Fields};
+use super::fields::Fields;
 use super::requested::RequestedFields;
 use base::error::{Error, Result};
 use base::names::NamedValue;
