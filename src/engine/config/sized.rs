@@ -1,5 +1,5 @@
-//! Chooses the values that the user did not set, for one size of images: threads, device, pools, cache and the layout of
-//! batches.
+//! Chooses the values that the user did not set, for one size of images: threads, device, pools, cache and the layout
+//! of batches.
 
 use super::requested::RequestedFields;
 use super::{
