@@ -40,7 +40,11 @@ pub enum Error {
     },
 
     /// The dataset has changed since it was indexed.
-    #[error("dataset changed: {path}: {message}; run `foreload index --rebuild-index` on it", path = path.display())]
+    #[error(
+        "dataset changed: {path}: {message}; index it again: rebuild_index=True in a new loader, or \
+         `foreload index --rebuild-index` with the loader's fields",
+        path = path.display()
+    )]
     DatasetChanged {
         /// The directory, file or shard that differs.
         path: PathBuf,

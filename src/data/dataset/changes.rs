@@ -140,15 +140,16 @@ impl ChangedStamps {
     }
 }
 
-/// Checks all shards that can be read, and the files and directories that belong to them, like [`accept_shard`]. On
-/// servers, only shards are checked, because each check is a request.
+/// Checks all shards that can be read and that matter to the loader, and the files and directories that belong to them,
+/// like [`accept_shard`]. On servers, only shards are checked, because each check is a request.
 ///
 /// # Errors
 /// The errors of [`accept_shard`].
 pub(super) fn accept_shards(index: &DatasetPart) -> Result<()> {
     let is_read = |&group: &usize| index.notes.bad_shard(index.group_path(group)).is_none();
     let count = if index.is_remote() { index.shards() } else { index.groups() };
-    let groups: Vec<usize> = (0..count).filter(is_read).collect();
+    let groups = index.read_groups().into_iter().filter(|&group| group < count).filter(is_read);
+    let groups: Vec<usize> = groups.collect();
     let moved = index.moved(&groups, |group| index.stamp_within(group))?;
     moved.into_iter().try_for_each(|group| accept_shard(index, group))
 }

@@ -45,7 +45,7 @@ pub(super) fn check_members(parts: &[DatasetPart], members: &[String], options: 
             );
             return Err(Error::config("fields", message));
         }
-        let known = nearest_names(member, with_columns.iter().map(String::as_str).collect());
+        let known = nearest_names(member, &with_columns);
         let root = parts[0].root.display();
         let message = match known.is_empty() {
             true => format!(
@@ -66,22 +66,19 @@ pub(super) fn check_members(parts: &[DatasetPart], members: &[String], options: 
 }
 
 /// Lists names for a message. Of many names, the most similar ones are listed: those with the longest common beginning
-/// and end.
-fn nearest_names(name: &str, mut known: Vec<&str>) -> String {
+/// and end. Slashes at the beginning of names, which users may leave out, do not count.
+pub(super) fn nearest_names<'a>(name: &str, known: impl IntoIterator<Item = &'a String>) -> String {
+    let bytes = |name: &'a str| name.trim_start_matches('/').as_bytes();
+    let own = name.trim_start_matches('/').as_bytes();
+    let mut known: Vec<&str> = known.into_iter().map(String::as_str).collect();
     let others = known.len().saturating_sub(KEYS_NAMED);
     if others > 0 {
-        let same = |one: &[u8], other: &[u8]| {
-            let pairs = || one.iter().zip(other);
-            let start = pairs().take_while(|(a, b)| a.eq_ignore_ascii_case(b)).count();
-            start
-                + one
-                    .iter()
-                    .rev()
-                    .zip(other.iter().rev())
-                    .take_while(|(a, b)| a.eq_ignore_ascii_case(b))
-                    .count()
-        };
-        known.sort_by_cached_key(|known| std::cmp::Reverse(same(name.as_bytes(), known.as_bytes())));
+        let same = |(a, b): &(&u8, &u8)| a.eq_ignore_ascii_case(b);
+        known.sort_by_cached_key(|known| {
+            let start = own.iter().zip(bytes(known)).take_while(same).count();
+            let end = own.iter().rev().zip(bytes(known).iter().rev()).take_while(same).count();
+            std::cmp::Reverse(start + end)
+        });
         known.truncate(KEYS_NAMED);
     }
     let mut shown: Vec<String> = known.into_iter().map(|name| format!("{name:?}")).collect();
@@ -106,7 +103,7 @@ pub(super) fn check_array_names(root: &Path, documents: &[Vec<u8>], chosen: &[St
     };
     let unknown = chosen.iter().find(|chosen| !is_known(chosen) && !known.is_empty());
     let Some(unknown) = unknown else { return Ok(()) };
-    let known = nearest_names(unknown, known.iter().map(String::as_str).collect());
+    let known = nearest_names(unknown, &known);
     let message = format!("has {unknown:?}, which is no array of {}; there are {known}", root.display());
     Err(Error::config("fields", message))
 }

@@ -166,6 +166,9 @@ impl DatasetPart {
         // A caption is a better example than the original path of an image, such as image.path.
         others.sort_by_key(|name| (name.contains('.'), Some(name) == likely.as_ref()));
         match others.first() {
+            Some(array) if self.layout().is_array() => {
+                format!("and fields=[{array:?}] reads the samples without labels")
+            }
             Some(other) => format!("and fields=[\"image\", {other:?}] reads the samples without labels"),
             None => "and fields=[\"image\"] reads the images without labels".to_owned(),
         }

@@ -320,7 +320,7 @@ mod tests {
 
     fn field(number: &str, shape: &[Option<u64>], cf: &[Option<CfFacts>]) -> ArrayField {
         let stored = StoredType { number: Number::find(number).unwrap(), swapped: false };
-        ArrayField { stored, shape: shape.to_vec(), is_missing: false, cf: cf.to_vec() }
+        ArrayField { stored, shape: shape.to_vec(), cf: cf.to_vec() }
     }
 
     fn plan(given: Value, found: &[ArrayField]) -> std::result::Result<ArrayPlan, String> {

@@ -167,6 +167,33 @@ pub struct ChosenDevice {
     pub is_gpu_unused: bool,
 }
 
+impl ChosenDevice {
+    /// Divides a GPU's memory by [`DevicePools::of_batches`], whose errors it has; `None` on the CPU. With
+    /// `device="auto"` (`is_auto`) and without `asked` bytes, this becomes the CPU if the GPU's share is too small.
+    pub(super) fn pools_of_batches(
+        &mut self,
+        is_auto: bool,
+        asked: Option<u64>,
+        batch_bytes: usize,
+    ) -> Result<Option<DevicePools>> {
+        if self.device == Device::Cpu {
+            return Ok(None);
+        }
+        match DevicePools::of_batches(asked, self.memory, batch_bytes) {
+            Err(_) if is_auto && asked.is_none() => {
+                let why = format!(
+                    "three batches of {batch_bytes} bytes do not fit into a quarter of the memory of {}, which has {} \
+                     bytes: lower batch_size, or set device_memory",
+                    self.why, self.memory
+                );
+                *self = Self { device: Device::Cpu, why, memory: 0, is_gpu_unused: true, ..self.clone() };
+                Ok(None)
+            }
+            pools => pools.map(Some),
+        }
+    }
+}
+
 /// Chooses the device for `text` on this machine. `is_packed` says whether the dataset is packed.
 ///
 /// # Errors
@@ -384,6 +411,23 @@ mod tests {
         assert_eq!((pools.batches, pools.prefetch), (9, 8));
         let error = DevicePools::of_batches(None, 120 << 20, 10 << 20).unwrap_err().to_string();
         assert!(error.contains("device_memory: is 31457280 bytes, must be at least 31469568"), "{error}");
+    }
+
+    #[test]
+    fn auto_makes_batches_on_the_cpu_that_do_not_fit_the_gpu() {
+        let gpu = || ChosenDevice {
+            device: Device::Cuda { ordinal: 0 },
+            why: "NVIDIA H200".to_owned(),
+            memory: 120 << 20,
+            decoder: GpuDecoder::Own,
+            is_gpu_unused: false,
+        };
+        let (mut fits, mut large) = (gpu(), gpu());
+        assert!(fits.pools_of_batches(true, None, 9 << 20).unwrap().is_some() && !fits.is_gpu_unused);
+        assert_eq!(large.pools_of_batches(true, None, 10 << 20).unwrap(), None);
+        assert!(large.device == Device::Cpu && large.is_gpu_unused && large.why.contains("three batches"));
+        assert!(gpu().pools_of_batches(false, None, 10 << 20).is_err(), "device=\"cuda\"");
+        assert!(gpu().pools_of_batches(true, Some(1 << 20), 10 << 20).is_err(), "device_memory is too small");
     }
 
     #[test]

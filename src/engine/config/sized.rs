@@ -47,7 +47,13 @@ impl LoaderOptions {
         let drawn = (&label_columns, &*same.selection);
         let mix = options.mix_plan(index, &images, &mut fields, &mut layout, drawn)?;
         let batch_bytes = layout.bytes(options.batch_size as usize);
-        let chosen = options.choose_device(&images, &fields, index)?;
+        let mut chosen = options.choose_device(&images, &fields, index)?;
+        let of_batches = match images.list().is_empty() {
+            true => {
+                chosen.pools_of_batches(options.device == "auto", options.device_memory, batch_bytes)?
+            }
+            false => None,
+        };
         if chosen.is_gpu_unused {
             index.notices().warn_once("device", || {
                 let why = &chosen.why;
@@ -58,10 +64,8 @@ impl LoaderOptions {
         }
         let backends = AllowedBackends::from_environment()?;
         let device_pools = match chosen.device {
+            _ if of_batches.is_some() => of_batches,
             Device::Cpu => None,
-            Device::Cuda { .. } if images.list().is_empty() => {
-                Some(DevicePools::of_batches(options.device_memory, chosen.memory, batch_bytes)?)
-            }
             Device::Cuda { .. } => {
                 options.check_gpu_decoder(&images, index, (chosen.decoder, backends))?;
                 let batch = options.batch_size as usize;

@@ -103,7 +103,7 @@ impl ChunkCell {
         Self { file: 0, offset: Self::ABSENT, length: 0, mask: 0, version: 0 }
     }
 
-    pub(super) fn is_absent(&self) -> bool {
+    pub(in crate::dataset) fn is_absent(&self) -> bool {
         self.offset == Self::ABSENT
     }
 

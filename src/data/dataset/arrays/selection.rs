@@ -15,8 +15,6 @@ pub struct ArrayField {
     pub stored: StoredType,
     /// The lengths of the dimensions of a sample's array; `None` for a dimension in which samples differ.
     pub shape: Vec<Option<u64>>,
-    /// Whether some samples do not have the array.
-    pub is_missing: bool,
     /// The decodings that the attributes of the array ask for, which may differ from shard to shard; `None` for shards
     /// without such attributes.
     pub cf: Vec<Option<CfFacts>>,
@@ -101,7 +99,7 @@ impl ArraySelection {
     ) -> Option<(usize, ArrayField)> {
         let array = table.get(self.array(group, name)?)?;
         let (stored, shape) = (self.facts.get(array.row.facts as usize)?.stored, array.sample_shape(axis));
-        Some((array.row.group as usize, ArrayField { stored, shape, is_missing: false, cf: Vec::new() }))
+        Some((array.row.group as usize, ArrayField { stored, shape, cf: Vec::new() }))
     }
 
     /// The arrays of row `row` of a group in the order of the record. With `None`, a sample is all of each array.

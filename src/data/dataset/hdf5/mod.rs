@@ -439,7 +439,8 @@ impl<'a> Hdf5File<'a> {
         if let Some(address) = self.find(path)? {
             return self.header(address);
         }
-        Err(Hdf5Fault::Missing(trees::missing(path, &self.list()?)))
+        let known = super::checks::nearest_names(path, &self.list()?);
+        Err(Hdf5Fault::Missing(format!("it has no dataset {path:?}; there are {known}")))
     }
 
     /// Lists the paths of all datasets, each once. Links to other files and soft links are left out.
@@ -485,8 +486,7 @@ impl<'a> Hdf5File<'a> {
     /// Returns the attributes of these names of a dataset or group, `None` for each that it lacks.
     ///
     /// # Errors
-    /// [`Hdf5Fault`] if there is no such object, or one of these attributes has a type that is not read, or the file is
-    /// damaged.
+    /// [`Hdf5Fault`] if there is no such object, an attribute has a type that is not read, or the file is damaged.
     pub(in crate::dataset) fn attributes(
         &self,
         path: &str,

@@ -410,20 +410,6 @@ impl Hdf5File<'_> {
     }
 }
 
-/// What to tell of a path that leads to nothing: the datasets whose paths begin and end like it.
-pub(super) fn missing(path: &str, paths: &[String]) -> String {
-    let (own, same) = (path.trim_start_matches('/').as_bytes(), |pair: &(&u8, &u8)| pair.0 == pair.1);
-    let alike = |other: &&str| {
-        let other = other.trim_start_matches('/').as_bytes();
-        let at_end = own.iter().rev().zip(other.iter().rev()).take_while(same).count();
-        usize::MAX - own.iter().zip(other).take_while(same).count() - at_end
-    };
-    let mut near: Vec<&str> = paths.iter().map(String::as_str).collect();
-    near.sort_by_cached_key(alike);
-    near.truncate(8);
-    format!("it has no dataset {path:?}; the nearest of its {} are {near:?}", paths.len())
-}
-
 impl SecondTree {
     /// Returns `None` for impossible sizes.
     fn new(kind: u8, node: u64, record: u64, depth: u64, offsets: u64) -> Option<Self> {

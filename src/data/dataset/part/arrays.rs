@@ -2,7 +2,9 @@
 
 use super::DatasetPart;
 use crate::dataset::arrays::record::SampleRecord;
-use crate::dataset::arrays::{ArrayFacts, ArrayField, ArraySelection, RECORD_DISTANCE, RECORDS, Slab};
+use crate::dataset::arrays::{
+    ArrayFacts, ArrayField, ArraySelection, ArrayStorage, RECORD_DISTANCE, RECORDS, ShardArray, Slab,
+};
 use crate::dataset::bad_shards::REFUSED;
 use crate::dataset::build::ShardRows;
 use crate::dataset::format::Section;
@@ -130,14 +132,10 @@ impl DatasetPart {
     /// What all samples have in common in the array number `name` of a selection.
     fn array_field(&self, selection: &ArraySelection, name: usize) -> Result<Option<ArrayField>> {
         let mut field: Option<(usize, ArrayField)> = None;
-        let mut is_missing = false;
         let groups = if self.is_joined() { 0..1 } else { 0..self.groups() };
         for group in groups.filter(|&group| !self.samples_of_group(group).is_empty()) {
             let found = selection.field(self.file.arrays(), (group, name), self.notes.sample_axis);
-            let Some((shard, own)) = found else {
-                is_missing = true;
-                continue;
-            };
+            let Some((shard, own)) = found else { continue };
             let Some((first, field)) = &mut field else {
                 field = Some((shard, own));
                 continue;
@@ -157,7 +155,7 @@ impl DatasetPart {
         let of_name = selection.facts.iter().filter(|facts| facts.name == selection.names[name]);
         let mut cf: Vec<_> = of_name.map(|facts| facts.cf.clone()).collect();
         cf.dedup();
-        Ok(field.map(|(_, field)| ArrayField { is_missing, cf, ..field }))
+        Ok(field.map(|(_, field)| ArrayField { cf, ..field }))
     }
 
     /// What all samples have in common in the array that the selected member at index `member` is.
@@ -208,6 +206,22 @@ impl DatasetPart {
         let selection = self.arrays.as_ref()?;
         let slabs: Vec<Slab<'_>> = self.slabs(selection, sample).map(|(_, slab)| slab).collect();
         SampleRecord::of(slabs.iter().flat_map(Slab::extents))
+    }
+
+    /// The groups whose changes matter: if several shards hold the arrays of each sample, those of selected arrays, of
+    /// selected columns and of the labels; else all.
+    pub(in crate::dataset) fn read_groups(&self) -> Vec<usize> {
+        let joined = self.arrays.as_ref().filter(|_| self.is_joined());
+        let Some(selection) = joined else { return (0..self.groups()).collect() };
+        let label = self.notes.label_column.iter().filter(|_| !self.notes.unlabeled);
+        let columns = self.selected_columns.iter().map(|column| &column.facts.name);
+        let names: Vec<&String> = selection.names.iter().chain(columns).chain(label).collect();
+        let table = self.file.arrays();
+        let shards = (0..table.len()).filter_map(|number| {
+            let (group, facts) = table.key(number)?;
+            names.contains(&&selection.facts.get(facts as usize)?.name).then_some(group as usize)
+        });
+        shards.flat_map(|shard| std::iter::once(shard).chain(self.parts_of(shard))).collect()
     }
 
     /// The shards that hold the selected arrays, if several shards hold those of each sample.
@@ -279,8 +293,16 @@ impl DatasetPart {
             let own = found.arrays.iter().find(|array| array.facts.name == *name);
             match own.map(|array| array.clone().moved(base)) {
                 None => return Some(format!("has no readable array {name:?} any more")),
+                Some(array) if array.shape != known.shape => {
+                    let (now, then) = (array.shape, known.shape);
+                    return Some(format!("has the array {name:?} of shape {now:?}, had {then:?} when indexed"));
+                }
                 Some(array) if array != known => {
-                    return Some(format!("has the array {name:?} in another form than when it was indexed"));
+                    let how = self.different_chunk(group, &array, &known).map_or_else(
+                        || "in another form".to_owned(),
+                        |key| format!("with another length or place of the chunk {key}"),
+                    );
+                    return Some(format!("has the array {name:?} {how} than when it was indexed"));
                 }
                 Some(_) => {}
             }
@@ -302,5 +324,18 @@ impl DatasetPart {
         }
         let column = self.different_column(samples.start, found)?;
         Some(format!("has other values in its column {column:?} than when it was indexed"))
+    }
+
+    /// The path of the first file with another chunk; `None` if something else differs, or the shard is that file.
+    fn different_chunk(&self, group: usize, now: &ShardArray, then: &ShardArray) -> Option<String> {
+        let cells = |array: &ShardArray| match &array.storage {
+            ArrayStorage::Grid { cells, .. } => cells.clone(),
+            _ => Vec::new(),
+        };
+        let (now, then) = (cells(now), cells(then));
+        let (now, then) = now.iter().zip(&then).find(|(now, then)| now != then)?;
+        let file = if then.is_absent() { now.file } else { then.file };
+        let file = FileId(u32::try_from(group).ok()?.checked_add(file).filter(|_| file > 0)?);
+        Some(String::from_utf8_lossy(&self.name_in_source(file)).into_owned())
     }
 }

@@ -50,8 +50,13 @@ const TYPES: [(&str, &str, ZarrKind, u8); 13] = [
 ];
 
 fn refused_type(raw: &[u8]) -> String {
-    let readable = "bool, integers of 8 to 64 bits, float16, float32, float64 and bfloat16 are";
-    format!("has elements of the type {}, which is not read: {readable}", shown(raw))
+    // The name of an extension, without its configuration.
+    let object = ZarrObject::parse(raw).ok().filter(|object| object.get("configuration").is_some());
+    let name = shown(object.and_then(|object| object.get("name")).unwrap_or(raw));
+    format!(
+        "has elements of the type {name}, which is not read: write it as bool, an integer of 8 to 64 bits, float16, \
+         float32, float64 or bfloat16"
+    )
 }
 
 /// Whether this byte order is not the machine's.
