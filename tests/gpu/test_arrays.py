@@ -190,3 +190,21 @@ def test_torch_has_arrays_on_the_device(torch: ModuleType, root: Path) -> None:
                 continue
             assert batch[name].device == torch.device("cuda", 0)
             assert torch.equal(batch[name].cpu(), wanted), name
+
+
+def test_dicts_of_torch_have_arrays_of_the_device(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only torch's own part is replaced, because torch without CUDA takes no tensors of a device."""
+    torch = pytest.importorskip("torch")
+    from foreload.torch import Dataset
+
+    def on_host_from(tensor: Any) -> np.ndarray:
+        assert tensor.__dlpack_device__()[0] == driver.capsule.CUDA
+        return driver.to_host(tensor)
+
+    asked = [F.Array("x.npy", name="x"), F.Integer("y.npy", name="y")]
+    settings = dict(fields=asked, batch_size=4, seed=3)
+    expected = list(Dataset(root / "npy", **settings, device="cpu"))
+    monkeypatch.setattr(torch, "from_dlpack", on_host_from)
+    for batch, wanted in zip(Dataset(root / "npy", **settings, device="cuda"), expected, strict=True):
+        assert batch.keys() == wanted.keys()
+        assert all(np.array_equal(batch[name], wanted[name].numpy()) for name in wanted)

@@ -22,7 +22,7 @@ def test_a_wrong_name_is_answered_with_the_names_that_exist() -> None:
     with pytest.raises(foreload.Error) as told:
         foreload.Loader(HDF5 / "climate" / "files", fields=[F.Array("/nothing")], **SETTINGS)
     message = str(told.value)
-    assert 'has no dataset "/nothing"; the nearest of its ' in message
+    assert 'has no dataset "/nothing"; there are "/' in message
     assert "change the name in fields=" in message
     assert "download" not in message
 
@@ -154,6 +154,14 @@ def test_the_command_line_makes_the_index_of_a_loader(tmp_path: Path) -> None:
     for asked, axis in (([F.Array("x")], 0), ([F.Array("x"), F.Array("y")], "file")):
         foreload.Loader(root, fields=asked, sample_axis=axis, index_dir=tmp_path / "index", **SETTINGS)
     assert len(list((tmp_path / "index").iterdir())) == files
+
+
+def test_the_summary_advises_arrays(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((8, 2)))
+    said = index_of(tmp_path, tmp_path / "index")
+    assert 'fields=["x.npy"] reads the samples without labels' in said
+    loader = foreload.Loader(tmp_path, fields=["x.npy"], index_dir=tmp_path / "index", **SETTINGS)
+    assert loader.steps_per_epoch == 2
 
 
 def test_the_bench_counts_samples(tmp_path: Path) -> None:

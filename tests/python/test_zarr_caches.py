@@ -322,3 +322,65 @@ def test_an_array_that_a_store_lacks_is_absent_if_it_is_optional(tmp_path: Path)
         )
     with pytest.raises(foreload.Error, match="deep/y"):
         list(foreload.Loader(roots, fields=[F.Array("x"), F.Array("deep/y")], **settings))
+
+
+def test_a_chunk_that_was_written_again_is_named_with_the_remedy(tmp_path: Path) -> None:
+    store = Store(tmp_path / "data.zarr", separator="/", packed=True)
+    loader = store.loader(tmp_path)
+    store.epoch(loader)
+    store.write("x", (0, 1, 0), 123_457)
+    told = r"chunk x/0/1/0 than .*: rebuild_index=True in a new loader"
+    with pytest.raises(foreload.DatasetChangedError, match=told):
+        store.epoch(loader)
+    store.epoch(store.loader(tmp_path))
+    # Overwritten in place, no directory changes, so only the length of the file differs from the index.
+    path, _ = store.place("x", (0, 1, 0))
+    store.values["x"][0, 2:4] = np.random.default_rng(0).integers(0, 1 << 30, (2, 6))
+    path.write_bytes(zlib.compress(store.values["x"][0, 2:4].tobytes(), 1))
+    with pytest.raises(
+        foreload.SampleError, match=r"x/0/1/0: is longer .*: rebuild_index=True in a new loader"
+    ):
+        store.epoch(store.loader(tmp_path))
+    store.epoch(store.loader(tmp_path, rebuild_index=True))
+
+
+def test_only_arrays_that_the_fields_read_may_not_change(tmp_path: Path) -> None:
+    store = Store(tmp_path / "data.zarr")
+    store.epoch(store.loader(tmp_path))
+    settings = {"batch_size": 2, "index_dir": tmp_path / "index", "device": "cpu"}
+    loader = foreload.Loader(store.root, fields=[F.Array("x"), F.Integer("labels")], **settings)
+    about = store.root / "deep" / "y" / ".zarray"
+    list(loader)
+    about.write_text(json.dumps(json.loads(about.read_text()) | {"shape": [ROWS + 1, *EDGES]}))
+    (store.root / "deep" / "y" / f"{ROWS}.0.0").write_bytes(bytes(48))
+    shutil.copytree(store.root / "x", store.root / "new")
+    assert len(list(loader)) == 4
+    shutil.rmtree(store.root / "deep")
+    assert len(list(loader)) == 4
+    store.write("labels", (1,), 1)
+    with pytest.raises(
+        foreload.DatasetChangedError, match=r"labels/\.zarray: has other values in its column"
+    ):
+        list(loader)
+
+
+def _node(root: Path, scratch: Path, rank: int) -> tuple[int, int]:
+    """Train epochs as one of two nodes. Return how many samples the last read from the store and from the peer."""
+    meeting = {"directory": str(scratch / "meeting"), "listen": f"127.0.0.{rank + 1}"}
+    ranks = {"rank": rank, "world_size": 2, "local_world_size": 1, "peers": meeting}
+    settings = {"batch_size": 1, "last_batch": "partial", "device": "cpu", "index_dir": scratch / "index"}
+    cache = foreload.Directory(scratch / str(rank), "10MB")
+    expected = np.arange(ROWS * 24, dtype="<i4").reshape(ROWS, *EDGES) % 31
+    loader = foreload.Loader(root, fields=[F.Array("deep/y", name="y")], cache=cache, **settings, **ranks)
+    for _epoch in range(4):
+        batches = iter(loader)
+        for batch in batches:
+            np.testing.assert_array_equal(array(batch["y"]), expected[array(batch.sample_ids)])
+    stats = batches.stats()
+    return stats["cache"]["source_reads"], sum(of["hits"] for of in stats["peers"]["nodes"].values())
+
+
+def test_nodes_read_zarr_from_each_others_caches(tmp_path: Path) -> None:
+    root = Store(tmp_path / "data.zarr").root
+    nodes = [Process(_node, root, tmp_path, rank, variables={"HOST": str(rank)}) for rank in range(2)]
+    print([node.result() for node in nodes])

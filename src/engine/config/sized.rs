@@ -49,9 +49,7 @@ impl LoaderOptions {
         let batch_bytes = layout.bytes(options.batch_size as usize);
         let mut chosen = options.choose_device(&images, &fields, index)?;
         let of_batches = match images.list().is_empty() {
-            true => {
-                chosen.pools_of_batches(options.device == "auto", options.device_memory, batch_bytes)?
-            }
+            true => chosen.pools_of_batches(options.device == "auto", options.device_memory, batch_bytes)?,
             false => None,
         };
         if chosen.is_gpu_unused {

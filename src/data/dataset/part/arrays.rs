@@ -295,7 +295,9 @@ impl DatasetPart {
                 None => return Some(format!("has no readable array {name:?} any more")),
                 Some(array) if array.shape != known.shape => {
                     let (now, then) = (array.shape, known.shape);
-                    return Some(format!("has the array {name:?} of shape {now:?}, had {then:?} when indexed"));
+                    return Some(format!(
+                        "has the array {name:?} of shape {now:?}, had {then:?} when indexed"
+                    ));
                 }
                 Some(array) if array != known => {
                     let how = self.different_chunk(group, &array, &known).map_or_else(
@@ -328,12 +330,12 @@ impl DatasetPart {
 
     /// The path of the first file with another chunk; `None` if something else differs, or the shard is that file.
     fn different_chunk(&self, group: usize, now: &ShardArray, then: &ShardArray) -> Option<String> {
-        let cells = |array: &ShardArray| match &array.storage {
-            ArrayStorage::Grid { cells, .. } => cells.clone(),
-            _ => Vec::new(),
+        let (ArrayStorage::Grid { cells: now, .. }, ArrayStorage::Grid { cells: then, .. }) =
+            (&now.storage, &then.storage)
+        else {
+            return None;
         };
-        let (now, then) = (cells(now), cells(then));
-        let (now, then) = now.iter().zip(&then).find(|(now, then)| now != then)?;
+        let (now, then) = now.iter().zip(then).find(|(now, then)| now != then)?;
         let file = if then.is_absent() { now.file } else { then.file };
         let file = FileId(u32::try_from(group).ok()?.checked_add(file).filter(|_| file > 0)?);
         Some(String::from_utf8_lossy(&self.name_in_source(file)).into_owned())

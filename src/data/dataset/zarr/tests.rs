@@ -253,7 +253,11 @@ fn what_is_not_read_is_refused_by_name() {
             "\"complex64\"".to_owned(),
             "has elements of the type \"complex64\", which is not read",
         ),
-        ("data_type", "{\"name\": \"numpy.datetime64\"}".to_owned(), "numpy.datetime64"),
+        (
+            "data_type",
+            "{\"name\": \"numpy.datetime64\", \"configuration\": {\"unit\": \"s\"}}".to_owned(),
+            "of the type \"numpy.datetime64\", which is not read: write it as bool, an integer of 8 to 64 bits",
+        ),
         ("fill_value", "null".to_owned(), "has the fill_value null"),
         ("fill_value", "\"0x7fc0\"".to_owned(), "0x7fc0"),
         ("chunk_grid", "{\"name\": \"rectilinear\"}".to_owned(), "write chunks of equal shape"),

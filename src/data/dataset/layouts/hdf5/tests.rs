@@ -313,10 +313,7 @@ fn files_may_lack_only_optional_datasets() {
     scene.options.sample_axis = SampleAxis::File;
     let fields = ["@/run", "@/links/target"];
     let told = scene.refusal(&fields);
-    assert!(
-        told.contains("a.h5: is not read: it has no dataset \"/links/target\"; there are \"/"),
-        "{told}"
-    );
+    assert!(told.contains("a.h5: is not read: it has no dataset \"/links/target\"; there are \"/"), "{told}");
     assert!(told.contains("optional=True; or leave out unreadable shards"), "{told}");
     scene.options.optional = vec!["/links/target".to_owned()];
     for _start in 0..2 {
