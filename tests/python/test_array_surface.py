@@ -157,11 +157,13 @@ def test_the_command_line_makes_the_index_of_a_loader(tmp_path: Path) -> None:
 
 
 def test_the_summary_advises_arrays(tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.zeros((8, 2)))
-    said = index_of(tmp_path, tmp_path / "index")
+    root = tmp_path / "rows"
+    root.mkdir()
+    np.save(root / "x.npy", np.zeros((8, 2)))
+    said = index_of(root, tmp_path / "index")
     assert 'fields=["x.npy"] reads the samples without labels' in said
-    loader = foreload.Loader(tmp_path, fields=["x.npy"], index_dir=tmp_path / "index", **SETTINGS)
-    assert loader.steps_per_epoch == 2
+    loader = foreload.Loader(root, fields=["x.npy"], index_dir=tmp_path / "index", **SETTINGS)
+    assert len(list(loader)) == 2
 
 
 def test_the_bench_counts_samples(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import json
 import random
 import shutil
+import socket
 import subprocess
 import time
 import zlib
@@ -354,9 +356,9 @@ def test_only_arrays_that_the_fields_read_may_not_change(tmp_path: Path) -> None
     about.write_text(json.dumps(json.loads(about.read_text()) | {"shape": [ROWS + 1, *EDGES]}))
     (store.root / "deep" / "y" / f"{ROWS}.0.0").write_bytes(bytes(48))
     shutil.copytree(store.root / "x", store.root / "new")
-    assert len(list(loader)) == 4
+    assert len(list(loader)) == 3
     shutil.rmtree(store.root / "deep")
-    assert len(list(loader)) == 4
+    assert len(list(loader)) == 3
     store.write("labels", (1,), 1)
     with pytest.raises(
         foreload.DatasetChangedError, match=r"labels/\.zarray: has other values in its column"
@@ -364,23 +366,32 @@ def test_only_arrays_that_the_fields_read_may_not_change(tmp_path: Path) -> None
         list(loader)
 
 
-def _node(root: Path, scratch: Path, rank: int) -> tuple[int, int]:
-    """Train epochs as one of two nodes. Return how many samples the last read from the store and from the peer."""
-    meeting = {"directory": str(scratch / "meeting"), "listen": f"127.0.0.{rank + 1}"}
+def _node(root: Path, scratch: Path, rank: int, address: str) -> int:
+    """Train as one of two nodes, which differ by their host names. Return how many samples came from the other."""
+    if ctypes.CDLL(None).unshare(0x04000000) != 0:  # CLONE_NEWUTS
+        raise PermissionError
+    socket.sethostname(f"node-{rank}")
+    meeting = {"directory": str(scratch / "meeting"), "listen": address}
     ranks = {"rank": rank, "world_size": 2, "local_world_size": 1, "peers": meeting}
-    settings = {"batch_size": 1, "last_batch": "partial", "device": "cpu", "index_dir": scratch / "index"}
-    cache = foreload.Directory(scratch / str(rank), "10MB")
+    more = {"batch_size": 1, "last_batch": "drop", "device": "cpu", "index_dir": scratch / "index"}
+    more["cache"] = foreload.Directory(scratch / str(rank), "10MB")
+    loader = foreload.Loader(root, fields=[F.Array("deep/y", name="y")], **more, **ranks)
     expected = np.arange(ROWS * 24, dtype="<i4").reshape(ROWS, *EDGES) % 31
-    loader = foreload.Loader(root, fields=[F.Array("deep/y", name="y")], cache=cache, **settings, **ranks)
-    for _epoch in range(4):
-        batches = iter(loader)
+    for batches in (iter(loader) for _epoch in range(4)):
         for batch in batches:
             np.testing.assert_array_equal(array(batch["y"]), expected[array(batch.sample_ids)])
-    stats = batches.stats()
-    return stats["cache"]["source_reads"], sum(of["hits"] for of in stats["peers"]["nodes"].values())
+    found = batches.stats()["peers"]
+    return found["served"]["pushes_taken"] + sum(node["hits"] for node in found["nodes"].values())
 
 
 def test_nodes_read_zarr_from_each_others_caches(tmp_path: Path) -> None:
-    root = Store(tmp_path / "data.zarr").root
-    nodes = [Process(_node, root, tmp_path, rank, variables={"HOST": str(rank)}) for rank in range(2)]
-    print([node.result() for node in nodes])
+    root, job = Store(tmp_path / "data.zarr").root, {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0"}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route:
+        if route.connect_ex(("198.51.100.1", 9)) != 0:
+            pytest.skip("this machine has no address: nodes do not listen on the loopback")
+        address = route.getsockname()[0]
+    nodes = [Process(_node, root, tmp_path, rank, address, variables=job) for rank in range(2)]
+    came = [node.result() for node in nodes]
+    if any(isinstance(one, PermissionError) for one in came):
+        pytest.skip("this user may not give processes host names of their own")
+    assert sum(came) > 0, came
