@@ -6,7 +6,8 @@
 
 The first argument of a field is its source, where its values come from. For a member of a shard, this is the part after
 the first dot of the member's name, in lower case: `0001.seg.png` is `seg.png`. `image` is a sample's image with any
-extension, and `label` its class number. `name` is what batches call the field, by default its source.
+extension, and `label` its class number. In parallel directories, the source is a directory or a pattern with one `*`:
+`fields=["images", Mask("masks")]`. `name` is what batches call the field, by default its source.
 
 The end of a source decides the field's kind. An extension of images, such as `jpg` or `png`, means an image, and
 `seg.png` and `mask.png` mean a mask. `txt` means text, `json` JSON, `npy` an array, `cls` a whole number, and anything

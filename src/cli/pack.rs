@@ -43,7 +43,7 @@ pub(super) struct PackArgs {
 
 impl TakesSettings for PackArgs {
     const NAMES: Option<&'static [&'static str]> =
-        Some(&["index_dir", "rebuild_index", "split", "label", "class_names", "bad_shards"]);
+        Some(&["index_dir", "rebuild_index", "split", "label", "class_names", "bad_shards", "fields"]);
 }
 
 #[derive(Serialize)]

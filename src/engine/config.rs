@@ -312,6 +312,7 @@ impl CheckedOptions<'_> {
             progress: options.progress,
             contents,
             optional: fields.as_ref().map(RequestedFields::optional).unwrap_or_default(),
+            parallel: fields.as_ref().map(RequestedFields::parallel).unwrap_or_default(),
             of_files: fields.as_ref().map(RequestedFields::of_files).unwrap_or_default(),
             members: fields.as_ref().and_then(RequestedFields::members),
             every_stem: fields.as_ref().is_some_and(RequestedFields::take_every_stem),

@@ -7,7 +7,7 @@ use crate::output;
 use base::crc::checksum;
 use base::error::{DecodeError, Error, Result};
 use data::dataset::kind::IMAGE_EXTENSIONS;
-use data::dataset::{DatasetIndex, Extent, FieldKind, IMAGE, MemberBytes, TableField};
+use data::dataset::{DatasetIndex, Extent, FieldKind, IMAGE, Layout, MemberBytes, TableField};
 use engine::config::LoaderOptions;
 use pixels::decode::{Damaged as Handling, Decoder, Mask, Planes, Region};
 use serde::Serialize;
@@ -84,7 +84,14 @@ pub(super) struct ImageMembers(Vec<(String, FieldKind)>);
 impl ImageMembers {
     /// The main image of each sample, and the other members of `index` that are images or masks by their names.
     pub(super) fn of(index: &DatasetIndex) -> Self {
-        let keys: BTreeSet<String> = index.summaries().flat_map(|summary| summary.keys).collect();
+        let keys: BTreeSet<String> = index
+            .summaries()
+            .flat_map(|summary| {
+                let is_parallel = summary.layout == Layout::Parallel;
+                let named = summary.fields.into_iter().filter(move |_| is_parallel).map(|field| field.name);
+                summary.keys.into_iter().chain(named)
+            })
+            .collect();
         let fields: Vec<TableField> = index.summaries().flat_map(|summary| summary.fields).collect();
         let any_own = index.summaries().any(|summary| !summary.notes.imageless);
         let is_own = |key: &String| IMAGE_EXTENSIONS.contains(&key.as_str());

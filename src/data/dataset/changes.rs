@@ -9,7 +9,7 @@
 use super::arrays::ArrayFile;
 use super::bad_shards::fingerprint_without;
 use super::below::DatasetSearch;
-use super::build::{GroupRows, IndexGroup, ShardRows};
+use super::build::{FileRow, GroupRows, ShardRows};
 use super::cancel::Cancel;
 use super::layouts::{Layout, ShardLayout, ShardParser};
 use super::manifest::{self, ManifestRows};
@@ -21,7 +21,7 @@ use super::parallel::for_each;
 use super::part::DatasetPart;
 use super::places::{ROOT_SURVEY, SkippedByReason};
 use super::shards::{ReadShard, ShardContents};
-use super::{IndexOptions, Stamp, folder, shards, survey};
+use super::{IndexOptions, Stamp, folder, pairs, shards, survey};
 use crate::source::is_gone;
 use base::error::{Error, Result};
 use std::collections::HashMap;
@@ -211,6 +211,10 @@ fn compare_root(
     left_out: &mut Vec<(Vec<u8>, SkippedByReason)>,
     cancel: &Cancel,
 ) -> Result<Option<Change>> {
+    if index.layout() == Layout::Parallel {
+        // All directories are compared as one group.
+        return Ok(None);
+    }
     let found = survey::survey(index.search(cancel), index.split.as_deref())?;
     let change = |message: String| Ok(Some(Change { path: index.base.clone(), message }));
     if found.layout != index.layout() {
@@ -265,13 +269,17 @@ impl GroupLook<'_> {
         let &Self { index, below, cancel, .. } = self;
         let path = index.group_path(group);
         let full = index.directory_or_shard(group);
-        let (mut left_out, files) = (None, Vec::new());
+        let (mut left_out, mut files) = (None, Vec::new());
         let (found, message) = if let Some(manifest) = index.source.manifest() {
             let threads = open::threads(&IndexOptions::default(), manifest, index.layout());
             let (reading, progress) = (index.reading(), IndexProgress::new(false));
             let found =
                 manifest::read(manifest, index.file.header.contents, &reading, threads, &progress, cancel)?;
             (found.group.stamp, compare_manifest(index, group, &found))
+        } else if index.layout() == Layout::Parallel {
+            let (found, message) = pairs::compare(index, index.search(cancel))?;
+            (left_out, files) = (Some(found.notes.skipped), found.directories);
+            (found.group.stamp, message)
         } else if let Some(layout_impl) = index.layout().shards() {
             let parser = self.parser(layout_impl)?;
             let ReadShard { stamp, found } = shards::read(&*index.source, path, parser, cancel)?;
@@ -321,8 +329,10 @@ impl GroupLook<'_> {
             left_out = Some(notes.skipped);
             let directories: Vec<&[u8]> = directories.iter().map(Vec::as_slice).collect();
             let known = below.get(path).map(Vec::as_slice).unwrap_or_default();
-            let message =
-                difference(known, &directories, "directory").or_else(|| compare_files(index, group, &found));
+            let message = difference(known, &directories, "directory").or_else(|| {
+                let GroupRows::Files { names, files, .. } = &found.rows else { return None };
+                different_files(index, group, (names, files))
+            });
             (found.stamp, message)
         };
         let change = message.map(|message| Change { path: full, message });
@@ -371,10 +381,12 @@ fn compare_manifest(index: &DatasetPart, group: usize, found: &ManifestRows) -> 
     Some(format!("has other values in its column {column:?} than when it was indexed"))
 }
 
-fn compare_files(index: &DatasetPart, group: usize, found: &IndexGroup) -> Option<String> {
-    let GroupRows::Files { names, files, .. } = &found.rows else {
-        return Some("is not a directory any more".to_owned());
-    };
+/// Compares the files of a directory, given with the buffer of their names.
+pub(super) fn different_files(
+    index: &DatasetPart,
+    group: usize,
+    (names, files): (&[u8], &[FileRow]),
+) -> Option<String> {
     let known: Vec<(Vec<u8>, u32)> = index.files_of(group).collect();
     let then: Vec<&[u8]> = known.iter().map(|(name, _)| name.as_slice()).collect();
     let now: Vec<&[u8]> = files.iter().map(|file| file.name_in(names)).collect();

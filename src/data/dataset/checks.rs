@@ -1,11 +1,11 @@
 //! Checks of datasets before they are combined into one index.
 
-use super::IndexOptions;
 use super::cancel::{Cancel, OpeningWatch};
 use super::part::DatasetPart;
 use super::selected_members::{IMAGE, choices};
 use super::spill::directory_of;
 use super::summary::LabelFault;
+use super::{IndexOptions, Layout};
 use crate::source;
 use base::error::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,7 @@ pub(super) fn check_members(parts: &[DatasetPart], members: &[String], options: 
             continue;
         }
         let has_key = keys.contains(member) || choices(member).any(|key| keys.contains(key));
-        if has_key || member == IMAGE && parts.iter().any(|part| !part.notes.imageless) {
+        if has_key || parts.iter().any(|part| part.is_own_image(member) && !part.notes.imageless) {
             continue;
         }
         let lower = member.to_ascii_lowercase();
@@ -137,7 +137,9 @@ pub(super) fn columns_and_members(
 fn are_files(parts: &[DatasetPart], name: &str, options: &IndexOptions) -> bool {
     let may_be =
         |part: &DatasetPart| part.columns().iter().all(|of| of.name != name || part.may_name_files(of));
-    options.of_files.iter().any(|file| file == name) && parts.iter().all(may_be)
+    let is_asked = options.of_files.iter().any(|file| file == name)
+        || parts.iter().any(|part| part.layout() == Layout::Parallel);
+    is_asked && parts.iter().all(may_be)
 }
 
 /// Whether the user requests `name` as an array, and it is one.

@@ -117,6 +117,13 @@ impl IndexDirectory {
                 digest.update([0, u8::from(options.optional.contains(name))]);
             }
         }
+        if !options.parallel.is_empty() {
+            digest.update([0, 0, 0, 0, 0]);
+            for field in &options.parallel {
+                digest.update(&field.source);
+                digest.update([0, u8::from(field.optional)]);
+            }
+        }
         let digest = digest.finalize();
         let suffix = match options.contents {
             Contents::Images if options.every_stem => "-stems.index",

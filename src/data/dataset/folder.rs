@@ -41,8 +41,29 @@ pub(super) fn index(
 ) -> Result<Notes> {
     let mut notes = Notes::default();
     let mut filled = vec![false; classes.len().max(1)];
-    let walk = FolderWalk::new(search);
     progress.expect(0, if search.contents == Contents::Images { "images" } else { "files" });
+    walk(search, classes, threads, |group, more| {
+        if let GroupRows::Files { class, files, .. } = &group.rows {
+            filled[*class as usize] |= !files.is_empty();
+            progress.step(files.len() as u64);
+        }
+        notes.absorb(more.assigned_to(&group.path));
+        builder.add(&group)
+    })?;
+    let empty = classes.iter().zip(filled).filter(|(_, filled)| !filled);
+    notes.empty_classes = empty.map(|(name, _)| String::from_utf8_lossy(name).into_owned()).collect();
+    Ok(notes)
+}
+
+/// Lists the directories `classes` with all directories below them, or without classes the whole root. Passes each
+/// directory to `take`, in no particular order.
+pub(super) fn walk(
+    search: DatasetSearch<'_>,
+    classes: &[Vec<u8>],
+    threads: usize,
+    mut take: impl FnMut(IndexGroup, Notes) -> Result<()>,
+) -> Result<()> {
+    let walk = FolderWalk::new(search);
     if classes.is_empty() {
         walk.queue.push(WalkJob::List(ListedDirectory { class: 0, path: Vec::new(), above: None }));
     }
@@ -62,18 +83,8 @@ pub(super) fn index(
                 }
             }
         },
-        |(group, more): (IndexGroup, Notes)| {
-            if let GroupRows::Files { class, files, .. } = &group.rows {
-                filled[*class as usize] |= !files.is_empty();
-                progress.step(files.len() as u64);
-            }
-            notes.absorb(more.assigned_to(&group.path));
-            builder.add(&group)
-        },
-    )?;
-    let empty = classes.iter().zip(filled).filter(|(_, filled)| !filled);
-    notes.empty_classes = empty.map(|(name, _)| String::from_utf8_lossy(name).into_owned()).collect();
-    Ok(notes)
+        |(group, notes): (IndexGroup, Notes)| take(group, notes),
+    )
 }
 
 /// Lists one directory again, as [`index`] does. Returns the files, the sorted names of the subdirectories, and what

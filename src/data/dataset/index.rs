@@ -119,7 +119,11 @@ impl DatasetIndex {
         if let Some(members) = &options.members {
             check_members(&parts, members, options)?;
         }
-        let (columns, members) = columns_and_members(&parts, options);
+        let (columns, mut members) = columns_and_members(&parts, options);
+        if members.as_ref().is_some_and(Vec::is_empty) {
+            // Parallel directories are packed with all fields.
+            members = parts[0].all_directories().or(members);
+        }
         for part in &mut parts {
             part.select_columns(&columns);
             part.name_files(members.as_deref().unwrap_or_default(), options, cancel)?;
@@ -168,6 +172,11 @@ impl DatasetIndex {
             index.parts.push(OffsetDataset { part, sample, file });
         }
         Ok(index)
+    }
+
+    /// The names of the members that are read from each sample; empty if only the image is read.
+    pub(super) fn members(&self) -> &[String] {
+        self.members.as_deref().unwrap_or_default()
     }
 
     /// Messages to the user about the dataset and about reading it.

@@ -34,6 +34,7 @@ pub(super) enum SkipReason {
     UnfinishedShard,
     UnusableLabel,
     UpperCaseShard,
+    WithoutPartner,
 }
 
 /// What the user loses when a file, directory or member is skipped.
@@ -106,6 +107,7 @@ impl SkipReason {
             Self::UpperCaseShard => {
                 (Sample, "shards with endings in upper case, which are not read: rename them")
             }
+            Self::WithoutPartner => (Beside, "files that belong to no image"),
         };
         (loss, Cow::Borrowed(words))
     }

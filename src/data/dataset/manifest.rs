@@ -197,7 +197,7 @@ pub(super) struct NamedBy<'a> {
 /// [`Error::Dataset`] for a name that is not a file, and for a file that is too large. The message says where the name
 /// is.
 pub(super) fn sizes(
-    source: &ManifestSource,
+    source: &dyn DatasetSource,
     names: &[&[u8]],
     named: NamedBy<'_>,
     threads: usize,

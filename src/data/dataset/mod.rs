@@ -6,6 +6,7 @@
 //! - class directories of images, as torchvision's `ImageFolder` reads them ([`Layout::Folder`]);
 //! - tar shards, as WebDataset writes them ([`Layout::Tar`]);
 //! - shards that are tables: Parquet, Arrow, MDS, `tf.Example` (`layouts/`);
+//! - directories whose files belong together by their names, such as images and masks (`pairs/`);
 //! - with [`Contents::Files`], files of any kind below a directory, or the records of TFRecord shards
 //!   ([`Layout::TfRecord`]);
 //! - shards that `foreload pack` wrote ([`Layout::Packed`]), with the samples, the order and the fingerprint of their
@@ -76,6 +77,7 @@ mod neighbour_blocks;
 mod numbered;
 mod open;
 pub mod packed;
+mod pairs;
 mod parallel;
 pub mod parquet;
 mod part;
@@ -118,6 +120,7 @@ pub use labels::{class_number_in_json, class_number_in_text};
 pub use layouts::Layout;
 pub use neighbour_blocks::MAX_NEIGHBOUR_BLOCK_BYTES;
 pub use neighbour_blocks::NeighbourBlocks;
+pub use pairs::DirectoryField;
 pub use select::{ClassRef, Select};
 pub use selected_members::MemberBytes;
 pub use selected_members::{IMAGE, choices};
@@ -203,6 +206,9 @@ pub struct IndexOptions {
     pub directory: Option<PathBuf>,
     /// Whether the index is rebuilt even if one exists.
     pub rebuild: bool,
+    /// The fields that are read as parallel directories of the root, if all of them name such directories. The first
+    /// one has the samples' images. The order of the others does not matter.
+    pub parallel: Vec<DirectoryField>,
     /// What happens if the dataset differs from its index.
     pub changed: Changed,
     /// How unreadable shards are handled.

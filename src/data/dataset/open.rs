@@ -20,7 +20,7 @@ use super::shards::DatasetShards;
 use super::survey::{self, Survey};
 use super::{
     COARSE_TICK, Changed, Fingerprint, IndexOptions, IndexOrigin, Layout, Stamp, folder, kind, layouts,
-    manifest, packed, publish, shards, split_directories, splits,
+    manifest, packed, pairs, publish, shards, split_directories, splits,
 };
 use crate::source::{self, DatasetSource};
 use base::error::{Error, Result};
@@ -64,6 +64,7 @@ fn opened(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<Datase
         );
     }
     let root = &*source::shown(root);
+    let options = &pairs::chosen(search, options)?;
     let canonical = source.canonical()?;
     let inodes = source.has_lasting_inodes();
     let opening = IndexOpening { root, source: source.clone(), canonical, options, cancel, inodes };
@@ -115,7 +116,7 @@ impl IndexOpening<'_> {
     fn open_in(&self, directory: &IndexDirectory) -> Result<DatasetPart> {
         let index = self.open_file(&directory.file(&self.canonical, self.options, None)?)?;
         let arrays = self.options.chosen_arrays();
-        if index.has_arrays(arrays.as_deref(), &self.options.optional) {
+        if !self.options.parallel.is_empty() || index.has_arrays(arrays.as_deref(), &self.options.optional) {
             return Ok(index);
         }
         // The number of samples depends on the arrays that are chosen, so another choice has an index of its own.
@@ -288,7 +289,10 @@ impl IndexOpening<'_> {
             Stamp::stable(COARSE_TICK, || names().map(|names| names.stamp))
         };
         let search = DatasetSearch { source, contents: options.contents, cancel };
-        let survey = || survey::survey(search, options.split.as_deref());
+        let survey = || match options.parallel.is_empty() {
+            true => survey::survey(search, options.split.as_deref()),
+            false => survey::parallel(search, options.split.as_deref()),
+        };
         let (mut stamp, mut found) = (look(&[], &[])?, survey()?);
         let described = found.layout.shards().map(ShardLayout::description_files).unwrap_or_default();
         if !described.is_empty() {
@@ -346,6 +350,9 @@ impl IndexOpening<'_> {
                 builder.add(&found.group)?;
                 classes = found.classes;
                 found.notes
+            }
+            None if layout == Layout::Parallel => {
+                pairs::index(search, &options.parallel, &mut builder, threads, &progress)?
             }
             None => folder::index(search, &classes, &mut builder, threads, &progress)?,
         };

@@ -1,7 +1,6 @@
 //! Writer of the sections of an index file. Most sections are copied from the spill file, which holds the rows of the
 //! groups.
 
-use super::Contents;
 use super::arrays::{CELL_ROW, SpilledArray};
 use super::build::IndexFacts;
 use super::cancel::Cancel;
@@ -9,6 +8,7 @@ use super::cells::{CellType, ColumnFacts};
 use super::format::{HEADER, IndexHeader, Section, SectionEntry};
 use super::member::{MEMBER_ROW, MemberRow};
 use super::spill::{CLASS_OF_FILES, SpilledGroup};
+use super::{Contents, Layout};
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -197,7 +197,8 @@ pub(super) fn fingerprint(
     table: &[SectionEntry; Section::COUNT],
     groups: &[SpilledGroup],
 ) -> [u8; 32] {
-    let is_array = header.layout.is_array();
+    // The directories of other fields than the image are no more part of the identity than their files are.
+    let is_array = header.layout.is_array() || header.layout == Layout::Parallel;
     let is_hashed = |section: &Section| {
         section.is_content() && !(is_array && matches!(section, Section::Groups | Section::Paths))
     };
@@ -214,6 +215,9 @@ pub(super) fn fingerprint(
         hash.update((shard.path.len() as u64).to_le_bytes());
         hash.update(&shard.path);
         hash.update(shard.samples.to_le_bytes());
+        if header.layout == Layout::Parallel {
+            shard.affixes.iter().for_each(|length| hash.update((*length as u64).to_le_bytes()));
+        }
     }
     hash.finalize().into()
 }

@@ -6,7 +6,7 @@ use super::format::Section;
 use super::part::DatasetPart;
 use super::selected_members::choices;
 use super::summary::TableField;
-use super::{DatasetIndex, FieldKind};
+use super::{DatasetIndex, DirectoryField, FieldKind};
 use base::error::{Error, Result};
 use serde_json::Value;
 
@@ -30,6 +30,9 @@ impl DatasetPart {
         });
         // An array with one number for each sample is both, and such a field usually means its numbers.
         let mut fields: Vec<TableField> = columns.chain(members).collect();
+        if let Some(DirectoryField { source, .. }) = self.notes.parallel.first() {
+            fields.push(TableField { name: source.clone(), kind: FieldKind::Image, refused: None });
+        }
         // A column can have small values in some shards and bytes in others, and so give two fields. Sort the refused
         // field first, so that `dedup_by` keeps it.
         fields.sort_by(|a, b| (&a.name, a.refused.is_none()).cmp(&(&b.name, b.refused.is_none())));

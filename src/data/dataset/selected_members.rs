@@ -1,12 +1,12 @@
 //! The members of a sample that a loader reads: the location of each member, and the extent that the first read
 //! fetches.
 
-use super::Extent;
 use super::format::{Section, u64_at};
 use super::kind::image_rank;
 use super::member::{MEMBER_ROW, MemberPlace, MemberRow};
 use super::part::{DatasetPart, order, search};
 use super::summary::SampleBytes;
+use super::{Extent, Layout};
 use base::error::{Error, Result};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -65,6 +65,18 @@ impl DatasetPart {
         serde_json::from_slice(self.file.section(Section::Keys)).unwrap_or_default()
     }
 
+    /// Whether a field of this name is the sample's own image.
+    pub(super) fn is_own_image(&self, name: &str) -> bool {
+        let is_directory = || self.layout() == Layout::Parallel && self.notes.image.as_deref() == Some(name);
+        name == IMAGE || is_directory()
+    }
+
+    /// The fields of parallel directories; `None` for other layouts.
+    pub(super) fn all_directories(&self) -> Option<Vec<String>> {
+        let names = self.notes.parallel.iter().map(|field| field.source.clone());
+        (self.layout() == Layout::Parallel).then(|| names.collect())
+    }
+
     /// Selects the members with the keys `selected` as those that are read from each sample. An empty list changes
     /// nothing, so that only [`IMAGE`] is read. The index must have been loaded with its members. Drops the locations
     /// of all other members.
@@ -73,7 +85,7 @@ impl DatasetPart {
             return if selected.is_empty() { Ok(()) } else { self.select_arrays(selected) };
         }
         let all_have_images = !self.notes.every_stem && !self.notes.images_missing;
-        if selected.is_empty() || selected.iter().all(|key| key == IMAGE) && all_have_images {
+        if selected.is_empty() || selected.iter().all(|key| self.is_own_image(key)) && all_have_images {
             return Ok(());
         }
         if !self.file.has_members {
@@ -107,7 +119,7 @@ impl DatasetPart {
             let needs_none = self.notes.every_stem || is_row;
             let has_image = !needs_none || self.members_in_file(sample).any(|row| own(&row));
             for (member, place) in places.iter_mut().enumerate() {
-                if selected[member] == IMAGE {
+                if self.is_own_image(&selected[member]) {
                     if has_image {
                         let (length, packed) = (self.image(sample).length, self.has_packed_image(sample));
                         *place = MemberPlace { offset_from_image: 0, length, packed };
@@ -265,7 +277,8 @@ impl DatasetPart {
     /// size of its image.
     pub(super) fn bytes_of_sample(&self, sample: u64) -> u64 {
         if !self.file.has_members || self.file.section(Section::MemberEnds).is_empty() {
-            return u64::from(self.image(sample).length);
+            let named = self.separate_extents(sample).into_iter().map(|extent| u64::from(extent.length));
+            return u64::from(self.image(sample).length) + named.sum::<u64>();
         }
         let there = |row: MemberRow| Some(u64::from(row.place.length)).filter(|_| row.place.is_single());
         self.members_in_file(sample).filter_map(there).sum()

@@ -6,7 +6,7 @@ use super::left_out::{SkipCost, SkipReason};
 use super::part::DatasetPart;
 use super::places::SkippedByReason;
 use super::zarr::ChunkKeys;
-use super::{BadShard, Contents, FieldKind, SampleAxis};
+use super::{BadShard, Contents, DirectoryField, FieldKind, SampleAxis};
 use crate::source::RequestCounts;
 use base::error::Error;
 use base::notices::{NoticeKind, Notices};
@@ -108,6 +108,9 @@ pub struct Notes {
     /// The arrays whose chunks are files of their own, by the paths of their shards, and how these files are named.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) chunk_keys: BTreeMap<String, ChunkKeys>,
+    /// For parallel directories, the fields in the order of [`IndexOptions::parallel`](super::IndexOptions::parallel).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) parallel: Vec<DirectoryField>,
     /// For a packed dataset, the layout of the dataset that was packed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packed_of: Option<Layout>,
@@ -277,6 +280,7 @@ impl Notes {
         self.incomplete = self.incomplete.take().or(other.incomplete);
         self.packed_of = self.packed_of.or(other.packed_of);
         self.chunk_keys.extend(other.chunk_keys);
+        self.parallel.extend(other.parallel);
         self.largest_array = self.largest_array.take().or(other.largest_array);
         if let Some(stem) = other.ambiguous {
             self.record_ambiguous(stem);

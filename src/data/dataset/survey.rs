@@ -16,6 +16,7 @@ use super::{Contents, Layout, Notes, numbered, shards, split_directories};
 use crate::source::DatasetSource;
 use base::error::{Error, Result};
 use named::{compressed, named, nested, single};
+pub(super) use pairs::{MASKS, is_called, without_mask_suffix};
 use root::{RootListing, list_root};
 
 /// The result of the detection: the layout of a dataset, and the directories or shards to index.
@@ -104,6 +105,17 @@ fn whole(search: DatasetSearch<'_>, split: Option<&str>) -> Result<Survey> {
     match contents {
         Contents::Images => images(search, found, split),
         Contents::Files => files(search, found, split),
+    }
+}
+
+/// The survey of directories that the fields of a loader name.
+///
+/// # Errors
+/// [`Error::Config`] for a split, which such directories do not have.
+pub(super) fn parallel(search: DatasetSearch<'_>, split: Option<&str>) -> Result<Survey> {
+    match split {
+        Some(split) => Err(splits::no_splits_error(search.source, split)),
+        None => Ok(Survey::new(Layout::Parallel, "the first of its fields has no image".to_owned())),
     }
 }
 

@@ -160,6 +160,7 @@ pub fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync)) -> R
     let index = DatasetIndex::open(source, &options.index)?;
     refuse_arrays(&index)?;
     let facts = index.packing_facts();
+    refuse_fields(options, &facts)?;
     if facts.layout == Layout::Packed {
         return Err(Error::dataset(index.root(), "is already a packed dataset"));
     }
@@ -218,6 +219,16 @@ pub fn can_pack(index: &DatasetIndex) -> bool {
 fn refuse_arrays(index: &DatasetIndex) -> Result<()> {
     let why = "holds arrays, which cannot be packed: a loader reads them as they are";
     if index.has_arrays() { Err(Error::dataset(index.root(), why)) } else { Ok(()) }
+}
+
+/// Refuses fields for a source that is packed with all fields.
+fn refuse_fields(options: &PackOptions, facts: &PackingFacts) -> Result<()> {
+    if options.index.parallel.is_empty() || facts.layout == Layout::Parallel {
+        return Ok(());
+    }
+    let message = "is only for parallel directories, such as images and masks: a packed dataset has all fields of its \
+                   source, so remove it";
+    Err(Error::config("fields", message))
 }
 
 struct PackedMaker<'a> {

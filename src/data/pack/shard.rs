@@ -106,7 +106,7 @@ impl<'a> ShardPacker<'a> {
                 self.begin_source(&mut reader, &mut shard.footer, sample, of)?;
             }
             reader.read(sample, &mut self.files)?;
-            stamps.add(of, self.files.stamp);
+            self.files.stamps(of).for_each(|(file, stamp)| stamps.add(file, stamp));
             free = match self.files.files.is_empty() {
                 true => self.add_without_files(&mut shard, sample, free),
                 false => self.add(&mut shard, sample, free)?,

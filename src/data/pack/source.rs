@@ -33,12 +33,19 @@ pub(super) struct SampleFiles {
     pub(super) files: Vec<SampleFile>,
     /// Stamp of the loose file or of the shard, taken when the sample was read.
     pub(super) stamp: Stamp,
+    /// Stamps of the further files of a sample of parallel directories.
+    partners: Vec<(FileId, Stamp)>,
     bytes: Vec<u8>,
 }
 
 impl SampleFiles {
     pub(super) fn bytes(&self, file: &SampleFile) -> &[u8] {
         &self.bytes[file.at..][..file.length]
+    }
+
+    /// The stamps of the sample's file or shard, which is `first`, and of its further files.
+    pub(super) fn stamps(&self, first: FileId) -> impl Iterator<Item = (FileId, Stamp)> {
+        std::iter::once((first, self.stamp)).chain(self.partners.iter().copied())
     }
 
     pub(super) fn push(&mut self, name: &[u8], order: u32, bytes: &[u8]) {
@@ -264,6 +271,7 @@ impl<'a> SampleReader<'a> {
     pub(super) fn read(&mut self, sample: u64, found: &mut SampleFiles) -> Result<()> {
         found.files.clear();
         found.bytes.clear();
+        found.partners.clear();
         match self.source.facts.layout {
             layout if layout.is_of_single_files() => return self.read_file(sample, found),
             Layout::TfRecord => self.read_record(sample, found)?,
@@ -306,14 +314,28 @@ impl<'a> SampleReader<'a> {
     fn read_file(&mut self, sample: u64, found: &mut SampleFiles) -> Result<()> {
         let index = self.source.index;
         let extent = index.extent(sample);
-        let path = index.path(extent.file);
-        let name = index.packing_name(extent.file);
-        found.stamp = match index.open_remote(extent.file)? {
-            Some(open) => read_whole_remote(&path, open, extent.length, &mut found.bytes)?,
-            None => index.known(extent.file, read_whole(&path, extent.length, &mut found.bytes)?),
-        };
-        found.files.push(SampleFile { name, order: 0, at: 0, length: extent.length as usize });
+        found.stamp = Self::read_whole_file(index, &index.packing_name(extent.file), extent, found)?;
+        for (field, extent) in index.packing_partners(sample) {
+            let stamp = Self::read_whole_file(index, field.as_bytes(), extent, found)?;
+            found.partners.push((extent.file, stamp));
+        }
         Ok(())
+    }
+
+    fn read_whole_file(
+        index: &DatasetIndex,
+        name: &[u8],
+        extent: Extent,
+        found: &mut SampleFiles,
+    ) -> Result<Stamp> {
+        let path = index.path(extent.file);
+        let mut bytes = Vec::new();
+        let stamp = match index.open_remote(extent.file)? {
+            Some(open) => read_whole_remote(&path, open, extent.length, &mut bytes)?,
+            None => index.known(extent.file, read_whole(&path, extent.length, &mut bytes)?),
+        };
+        found.push(name, 0, &bytes);
+        Ok(stamp)
     }
 
     fn read_record(&mut self, sample: u64, found: &mut SampleFiles) -> Result<()> {

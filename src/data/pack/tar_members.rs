@@ -57,7 +57,7 @@ impl<'a> TarNames<'a> {
         let is_named = self.layout.is_of_single_files() || self.layout == Layout::Tar;
         let path = files.files.first().filter(|_| is_named).map_or(&b""[..], |file| &file.name);
         let stem = match self.layout {
-            Layout::Folder => without_ending(path),
+            Layout::Folder | Layout::Parallel => without_ending(path),
             Layout::Manifest => without_ending(path_of(path)),
             _ => split_at_first_dot(path).0,
         };
@@ -135,7 +135,8 @@ impl<'a> TarNames<'a> {
                 let column = String::from_utf8_lossy(name);
                 // Name the member of the image column by an image extension instead of the column, because readers
                 // recognise images by their extension.
-                if self.image == Some(&*column) {
+                let is_file = self.layout == Layout::Parallel && !self.names.contains_key(&*column);
+                if self.image == Some(&*column) || is_file {
                     return image_ending(bytes).to_owned();
                 }
                 let number = self.table.keys.binary_search_by(|key| key.as_str().cmp(&column));

@@ -78,6 +78,7 @@ pub fn pack_as_tars(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Syn
     let index = DatasetIndex::open(source, &options.index)?;
     super::refuse_arrays(&index)?;
     let facts = index.packing_facts();
+    super::refuse_fields(options, &facts)?;
     let options = &options.within_memory(&index, &facts);
     let layout = facts.notes.packed_of.unwrap_or(facts.layout);
     if index.contents() == Contents::Files || layout == Layout::TfRecord {
@@ -258,7 +259,8 @@ impl<'a> MakesShards for &'a TarMaker<'a> {
         let mut stamps = SourceStamps::new();
         for (row, sample) in samples.clone().enumerate() {
             reader.read(sample, files)?;
-            stamps.add(self.index.extent(sample).file, files.stamp);
+            let own = self.index.extent(sample).file;
+            files.stamps(own).for_each(|(file, stamp)| stamps.add(file, stamp));
             let key = unused(&self.names.key(sample, files), &mut keys);
             let label = self.index.label(sample);
             for (ending, bytes) in self.names.members(files, label, &columns, row) {

@@ -5,7 +5,7 @@ use super::FieldOptions;
 use super::LABEL;
 use super::arrays::ArrayOptions;
 use base::error::{Error, Result};
-use data::dataset::{DatasetIndex, FieldKind, IMAGE, SampleColumn};
+use data::dataset::{DatasetIndex, DirectoryField, FieldKind, IMAGE, SampleColumn};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FieldSource {
@@ -25,8 +25,12 @@ impl<'a> RequestedFields<'a> {
         let with_source = |field: &'a FieldOptions| {
             let source = match columns.iter().position(|column| *column == field.source) {
                 Some(column) => FieldSource::Column(column),
-                // A container can have an array of this name.
-                None if field.source == LABEL && field.kind != Some(FieldKind::Array) => FieldSource::Label,
+                // A container can have an array of this name, and a directory of masks can.
+                None if field.source == LABEL
+                    && !matches!(field.kind, Some(FieldKind::Array | FieldKind::Mask)) =>
+                {
+                    FieldSource::Label
+                }
                 None => FieldSource::Member,
             };
             (source, field)
@@ -66,6 +70,19 @@ impl<'a> RequestedFields<'a> {
 
     pub(super) fn of_files(&self) -> Vec<String> {
         self.members_where(|field| field.kind.is_some_and(FieldKind::is_of_files))
+    }
+
+    /// Returns the fields that can be read as parallel directories: first the samples' images, which is the first field
+    /// that can be an image, then the others in the order of their sources.
+    pub(super) fn parallel(&self) -> Vec<DirectoryField> {
+        let optional = self.optional();
+        let field = |source: String| DirectoryField { optional: optional.contains(&source), source };
+        let mut fields: Vec<DirectoryField> =
+            self.members().unwrap_or_default().into_iter().map(field).collect();
+        let may_be_image = |field: &FieldOptions| matches!(field.kind, None | Some(FieldKind::Image));
+        let image = self.of_members().find(|field| may_be_image(field)).map(|field| &field.source);
+        fields.sort_by_key(|field| (Some(&field.source) != image, field.source.clone()));
+        fields
     }
 
     /// Whether every stem of a shard is a sample, even without a plain image such as `jpg`. This is so if the fields

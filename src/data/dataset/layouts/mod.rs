@@ -238,6 +238,8 @@ layouts! {
     Npz = 12, "npz archives", Some(&npz::NpzFiles);
     /// HDF5 and NetCDF-4 files, whose datasets are arrays.
     Hdf5 = 13, "HDF5 files", Some(&hdf5::Hdf5Files);
+    /// Directories whose files belong together by their names: `images/a.jpg` and `masks/a.png`.
+    Parallel = 14, "parallel directories", None;
 }
 
 impl Layout {
@@ -257,7 +259,7 @@ impl Layout {
 
     /// Whether samples are rows of tables, with columns as fields.
     pub fn is_table(self) -> bool {
-        self == Self::Manifest || self.shards().is_some_and(ShardLayout::is_table)
+        self.names_files() || self.shards().is_some_and(ShardLayout::is_table)
     }
 
     /// Whether samples are parts of arrays.
@@ -272,7 +274,12 @@ impl Layout {
 
     /// Whether every sample is a separate file with its own name.
     pub fn is_of_single_files(self) -> bool {
-        matches!(self, Self::Folder | Self::Manifest)
+        self == Self::Folder || self.names_files()
+    }
+
+    /// Whether columns of texts can name further files of the samples.
+    pub(super) fn names_files(self) -> bool {
+        matches!(self, Self::Manifest | Self::Parallel)
     }
 
     /// Whether samples consist of named files or of records, which can be written to another dataset unchanged.

@@ -5,7 +5,7 @@ use super::super::format::Section;
 use super::super::member::MemberRow;
 use super::super::summary::{LabelFault, Notes, Skipped};
 use super::super::table::TableColumn;
-use super::super::{DatasetIndex, FileId, Fingerprint, Layout, Stamp};
+use super::super::{DatasetIndex, Extent, FileId, Fingerprint, Layout, MemberBytes, Stamp};
 use super::PackedColumns;
 use base::error::Result;
 use sha2::{Digest, Sha256};
@@ -74,15 +74,16 @@ impl DatasetIndex {
         notes.bad_shards.clear();
         // The fault names a shard of the source, which the packed dataset does not have.
         notes.label_fault = notes.label_fault.map(LabelFault::of_packed);
+        let (keys, kinds) = match part.layout() {
+            // The files that the columns name become members.
+            Layout::Parallel => part.table_fields().into_iter().map(|field| (field.name, field.kind)).unzip(),
+            _ => (part.keys(), part.kinds()),
+        };
+        notes.parallel.clear();
         PackingFacts {
             layout: part.layout(),
             classes: part.class_names().into_iter().map(<[u8]>::to_vec).collect(),
-            table: PackedColumns {
-                keys: part.keys(),
-                kinds: part.kinds(),
-                image: notes.image.clone(),
-                columns: Vec::new(),
-            },
+            table: PackedColumns { keys, kinds, image: notes.image.clone(), columns: Vec::new() },
             notes,
             left_out,
         }
@@ -109,11 +110,21 @@ impl DatasetIndex {
         members
     }
 
+    /// The files of a sample of parallel directories in addition to its image, by the names of their fields.
+    pub fn packing_partners(&self, sample: u64) -> impl Iterator<Item = (&str, Extent)> {
+        let place = move |number| match self.member(sample, number) {
+            MemberBytes::Separate(extent) => Some(extent),
+            _ => None,
+        };
+        let named = self.members().iter().enumerate();
+        named.filter_map(move |(number, name)| Some((name.as_str(), place(number)?)))
+    }
+
     /// The columns of small values, with the rows in `samples`. The samples are those of the first dataset. The index
     /// must have been loaded with its columns.
     pub fn packing_columns(&self, samples: Range<u64>) -> Vec<TableColumn> {
         let part = self.first_part();
-        let columns = part.columns();
+        let columns = if part.layout() == Layout::Parallel { Vec::new() } else { part.columns() };
         let section = part.file.section(Section::Cells);
         let cells = (0..columns.len()).map(|of| ColumnCells::of(&columns, of, section, part.len()));
         let column = |cells: ColumnCells<'_>| TableColumn {
@@ -133,9 +144,11 @@ impl DatasetIndex {
     pub fn packing_stamps(&self, samples: Range<u64>) -> Result<String> {
         let mut stamps = SourceStamps::new();
         for sample in samples {
-            let file = self.extent(sample).file;
-            if stamps.last != Some(file) {
-                stamps.add(file, self.shard_stamp(file).map_or_else(|| self.stat(file), Ok)?);
+            let files = std::iter::once(self.extent(sample).file);
+            for file in files.chain(self.packing_partners(sample).map(|(_, extent)| extent.file)) {
+                if stamps.last != Some(file) {
+                    stamps.add(file, self.shard_stamp(file).map_or_else(|| self.stat(file), Ok)?);
+                }
             }
         }
         Ok(stamps.finish())

@@ -36,8 +36,11 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
     let mut rows = ShardRows { header_summaries: footer.header_summaries.clone(), ..ShardRows::default() };
     let of_files = footer.layout.is_of_files();
     let with_members = footer.layout == Layout::Tar || !of_files && !footer.table.keys.is_empty();
-    let key = |name: &[u8]| {
+    let image = footer.table.image.as_ref().filter(|_| footer.layout == Layout::Parallel);
+    let key = |number: usize, name: &[u8]| {
         let key = match of_files {
+            // The first member has the name of its file, as samples do, and the others those of their fields.
+            false if number == 0 && image.is_some() => image.cloned(),
             true => split(name).map(|(_, suffix)| text(&suffix)),
             false => Some(text(name)).filter(|name| footer.table.keys.binary_search(name).is_ok()),
         };
@@ -48,7 +51,7 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
         rows.kinds.clone_from(&footer.table.kinds);
         rows.columns.clone_from(&footer.table.columns);
     } else if with_members {
-        let keys = footer.by_sample().flat_map(|(_, members)| members).map(|(_, name)| key(name));
+        let keys = footer.by_sample().flat_map(|(_, members)| members).map(|(_, name)| key(0, name));
         rows.keys = keys.collect::<Result<BTreeSet<String>, String>>()?.into_iter().collect();
     }
     let mut free = FIRST_MEMBER;
@@ -62,8 +65,8 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
         let mut row = SampleRow { offset: image.offset, length: image.length, label: sample.label };
         if with_members {
             let mut own = Vec::with_capacity(members.len());
-            for (member, name) in &members {
-                let key = key(name)?;
+            for (at, (member, name)) in members.iter().enumerate() {
+                let key = key(at, name)?;
                 let number = rows.keys.partition_point(|known| *known < key) as u32;
                 let place = MemberPlace::new(image.offset, member.offset, member.length);
                 let place = place.ok_or("a member of the packed shard is too far from its image")?;

@@ -6,7 +6,7 @@ use crate::dataset::arrays::{ArrayFile, CELL_ROW};
 use crate::dataset::format::Section;
 use crate::dataset::spill::directory_of;
 use crate::dataset::zarr::ChunkKeys;
-use crate::dataset::{FileId, Stamp};
+use crate::dataset::{FileId, Layout, Stamp};
 use std::ops::Range;
 
 /// An array whose chunks are files of their own.
@@ -60,6 +60,10 @@ impl DatasetPart {
 
     pub(super) fn find_shards(&self) -> usize {
         let groups = self.groups() as u64;
+        // The samples of parallel directories are one group, which the groups of the directories belong to.
+        if self.layout() == Layout::Parallel {
+            return groups.min(1) as usize;
+        }
         let Some(of) = self.layout().shards() else { return groups as usize };
         super::search(0, groups, |group| !of.is_part(self.group_path(group as usize))) as usize
     }

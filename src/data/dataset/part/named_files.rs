@@ -7,7 +7,7 @@ use crate::dataset::cells::{CellType, CellValue, ColumnCells, ColumnFacts};
 use crate::dataset::format::Section;
 use crate::dataset::manifest::{NO_FILE, NamedBy, SIZE_REQUEST_THREADS, sizes};
 use crate::dataset::open::{IndexProgress, threads};
-use crate::dataset::{Extent, FileId, IndexOptions, Layout, MemberBytes};
+use crate::dataset::{Extent, FileId, IndexOptions, MemberBytes};
 use base::error::{Error, Result};
 
 pub(in crate::dataset) struct NamedFiles {
@@ -30,7 +30,7 @@ impl NamedFiles {
 
 impl DatasetPart {
     pub(in crate::dataset) fn may_name_files(&self, column: &ColumnFacts) -> bool {
-        self.layout() == Layout::Manifest && column.cells == CellType::Texts
+        self.layout().names_files() && column.cells == CellType::Texts
     }
 
     /// Looks up the files of all `members` that are columns of file names in a manifest.
@@ -59,8 +59,11 @@ impl DatasetPart {
                 samples.push(sample);
                 names.push(taken);
             }
-            let Some(source) = self.source.manifest() else { continue };
-            let is_on_server = names.iter().any(|name| source.is_on_server(name));
+            let source = &*self.source;
+            let is_on_server = match source.manifest() {
+                Some(manifest) => names.iter().any(|name| manifest.is_on_server(name)),
+                None => source.is_remote(),
+            };
             let progress = IndexProgress::new(options.progress);
             progress.expect(names.len() as u64, "files");
             let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
@@ -81,7 +84,7 @@ impl DatasetPart {
     }
 
     fn name_of(&self, text: &str) -> std::result::Result<Vec<u8>, String> {
-        let manifest = self.source.manifest().ok_or_else(|| "does not belong to a manifest".to_owned())?;
+        let Some(manifest) = self.source.manifest() else { return Ok(text.as_bytes().to_vec()) };
         let mut names = manifest.names();
         let name = names.take(text)?;
         match names.has_secrets() {

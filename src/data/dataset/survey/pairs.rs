@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 const IMAGES: &[&str] =
     &["image", "images", "img", "imgs", "input", "inputs", "jpegimages", "photo", "photos", "rgb"];
 /// Names of directories of masks, also in lower case and reduced to their letters.
-const MASKS: &[&str] = &[
+pub(in crate::dataset) const MASKS: &[&str] = &[
     "annotation",
     "annotations",
     "depth",
@@ -54,10 +54,21 @@ pub(super) fn refuse(search: DatasetSearch<'_>, directories: &[Vec<u8>]) -> Resu
             let shared = of_images.intersection(&of_masks).count();
             let least = of_images.len().min(of_masks.len());
             if 2 * shared > least {
+                let remedy = match search.source.is_remote() {
+                    true => {
+                        "list them in a table with the columns image and mask, and open it with fields=[\"image\", \
+                         foreload.fields.Mask(\"mask\")]"
+                            .to_owned()
+                    }
+                    false => format!(
+                        "open them with fields=[{:?}, foreload.fields.Mask({:?})]",
+                        text(images),
+                        text(masks)
+                    ),
+                };
                 let message = format!(
                     "{} and {} have {shared} of {least} file names in common, so they seem to be images and their \
-                     masks, not classes: list them in a table with the columns image and mask, and open it with \
-                     fields=[\"image\", foreload.fields.Mask(\"mask\")]; if they are classes, rename one",
+                     masks, not classes: {remedy}; if they are classes, rename one",
                     text(images),
                     text(masks)
                 );
@@ -68,8 +79,10 @@ pub(super) fn refuse(search: DatasetSearch<'_>, directories: &[Vec<u8>]) -> Resu
     Ok(())
 }
 
-fn is_called(name: &[u8], names: &[&str]) -> bool {
-    let letters: String = name
+/// Whether a directory has one of these names, by its own name without the directories above it.
+pub(in crate::dataset) fn is_called(name: &[u8], names: &[&str]) -> bool {
+    let own = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);
+    let letters: String = own
         .iter()
         .filter(|byte| byte.is_ascii_alphabetic())
         .map(|byte| byte.to_ascii_lowercase() as char)
@@ -103,5 +116,10 @@ fn stems(search: DatasetSearch<'_>, directory: &[u8]) -> Result<HashSet<Vec<u8>>
 /// The name of an image without its extension. For a mask, the suffix from [`OF_MASKS`] is removed too.
 fn stem(name: &[u8]) -> &[u8] {
     let stem = name.iter().rposition(|&byte| byte == b'.').map_or(name, |dot| &name[..dot]);
+    without_mask_suffix(stem)
+}
+
+/// A file stem without the suffix that masks add to the stem of their image.
+pub(in crate::dataset) fn without_mask_suffix(stem: &[u8]) -> &[u8] {
     OF_MASKS.iter().find_map(|ending| stem.strip_suffix(ending.as_bytes())).unwrap_or(stem)
 }
