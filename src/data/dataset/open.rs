@@ -64,8 +64,8 @@ fn opened(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<Datase
         );
     }
     let root = &*source::shown(root);
-    let options = &pairs::chosen(search, options)?;
     let canonical = source.canonical()?;
+    let options = &pairs::chosen(search, options)?;
     let inodes = source.has_lasting_inodes();
     let opening = IndexOpening { root, source: source.clone(), canonical, options, cancel, inodes };
     let mut index = match IndexDirectory::of(options)? {

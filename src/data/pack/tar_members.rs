@@ -45,7 +45,11 @@ impl<'a> TarNames<'a> {
         let (mut names, mut taken) = (BTreeMap::new(), HashMap::new());
         for column in table.keys.iter().chain(columns.iter().map(|column| &column.name)) {
             if !names.contains_key(column.as_str()) {
-                names.insert(column.as_str(), unused(&safe_name(column), &mut taken));
+                let name = match column.split_once('*').filter(|_| layout == Layout::Parallel) {
+                    Some((before, after)) => before.to_owned() + after.split('.').next().unwrap_or_default(),
+                    None => column.clone(),
+                };
+                names.insert(column.as_str(), unused(&safe_name(&name), &mut taken));
             }
         }
         Self { layout, numbered, table, image, names }

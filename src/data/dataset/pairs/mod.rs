@@ -63,11 +63,8 @@ pub(super) fn chosen(search: DatasetSearch<'_>, options: &IndexOptions) -> Resul
 fn are_directories(search: DatasetSearch<'_>, fields: &[DirectoryField]) -> Result<bool> {
     let source = search.source;
     let is_named = source.manifest().is_some() || source.named_files().is_some();
-    if fields.iter().all(|field| field.source == IMAGE)
-        || search.contents == Contents::Files
-        || is_named
-        || !source.is_directory()?
-    {
+    let is_image_alone = fields.iter().all(|field| field.source == IMAGE);
+    if is_image_alone || search.contents == Contents::Files || is_named {
         return Ok(false);
     }
     if source.is_remote() {
@@ -82,6 +79,9 @@ fn are_directories(search: DatasetSearch<'_>, fields: &[DirectoryField]) -> Resu
                 ),
             )),
         };
+    }
+    if !source.is_directory()? {
+        return Ok(false);
     }
     let is_directory = |field: &DirectoryField| {
         let Ok(pattern) = FilePattern::parse(&field.source) else { return field.source.contains('*') };
@@ -188,7 +188,7 @@ pub(super) fn read(
     let mut notes = Notes { unlabeled: true, parallel: fields.to_vec(), ..Notes::default() };
     notes.image = Some(first.source().to_owned());
     let mut samples = FoundFiles::below(search, first, threads, progress, &mut stamps)?;
-    if first.is_directory() {
+    if first.takes_any_extension() {
         notes.skipped = std::mem::take(&mut samples.notes.skipped);
     }
     samples.paths.retain(|(path, _)| first.stem(path).is_some());

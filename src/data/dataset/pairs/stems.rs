@@ -10,7 +10,7 @@ use std::collections::HashMap;
 pub(super) struct FilePattern<'a> {
     source: &'a str,
     prefix: String,
-    /// What names end in after `*`; `None` for a directory, whose files may have any extension.
+    /// What names end in after `*`; `None` for a directory, and after a `*` at the end: files may have any extension.
     suffix: Option<&'a str>,
 }
 
@@ -21,6 +21,7 @@ impl<'a> FilePattern<'a> {
         let plain = source.strip_prefix("./").unwrap_or(source);
         let (prefix, suffix) = match plain.split_once('*') {
             Some((_, after)) if after.contains('*') => return Err("has more than one *".to_owned()),
+            Some((before, "")) => (before.to_owned(), None),
             Some((before, after)) => (before.to_owned(), Some(after)),
             None => (format!("{}/", plain.trim_end_matches('/')), None),
         };
@@ -35,7 +36,7 @@ impl<'a> FilePattern<'a> {
         self.source
     }
 
-    pub(super) fn is_directory(&self) -> bool {
+    pub(super) fn takes_any_extension(&self) -> bool {
         self.suffix.is_none()
     }
 
@@ -44,8 +45,8 @@ impl<'a> FilePattern<'a> {
         self.prefix.rsplit_once('/').map_or("", |(directory, _)| directory)
     }
 
-    /// What identifies the sample of a file: the text that `*` stands for, or the path below the directory without its
-    /// extension. `None` for a file of another field.
+    /// What identifies the sample of a file: the text that `*` stands for, or without text after `*` the path without
+    /// its extension. `None` for a file of another field.
     pub(super) fn stem<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
         let rest = path.strip_prefix(self.prefix.as_bytes())?;
         match self.suffix {
@@ -102,7 +103,7 @@ pub(super) fn partners<'p>(
     }
     let has_own: Vec<bool> = found.of_samples.iter().map(Option::is_some).collect();
     for (stem, path) in rest {
-        let shorter = if pattern.is_directory() { without_mask_suffix(stem) } else { stem };
+        let shorter = if pattern.takes_any_extension() { without_mask_suffix(stem) } else { stem };
         match sample_of.get(shorter) {
             Some(&sample) if !has_own[sample] => found.take(sample, path),
             _ => found.others.push(path),
@@ -137,6 +138,7 @@ mod tests {
             ("left/train/*_left.png", "left/train/ulm/1_left.png", Some("ulm/1")),
             ("left/train/*_left.png", "left/train/ulm/1_right.png", None),
             ("*/image.png", "7/image.png", Some("7")),
+            ("images/l*", "images/left.jpg", Some("eft")),
             // Prefix and suffix must not share bytes.
             ("a_*_a.png", "a_a.png", None),
         ] {
@@ -170,6 +172,7 @@ mod tests {
         assert_eq!(found.of_samples, expected);
         assert_eq!((found.others, found.twice), (vec![&b"masks/a_gt.png"[..]], None));
         let twice = find(&["masks/c_gt.png", "masks/c_mask.png", "masks/x.png"]);
-        assert_eq!(twice.twice, Some((2, [b"masks/c_gt.png", b"masks/c_mask.png"])));
+        let both: [&[u8]; 2] = [b"masks/c_gt.png", b"masks/c_mask.png"];
+        assert_eq!(twice.twice, Some((2, both)));
     }
 }
