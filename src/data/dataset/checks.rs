@@ -38,6 +38,10 @@ pub(super) fn check_members(parts: &[DatasetPart], members: &[String], options: 
         if has_key || parts.iter().any(|part| part.is_own_image(member) && !part.notes.imageless) {
             continue;
         }
+        if member == LABEL && parts.iter().any(|part| !part.notes.unlabeled) {
+            let message = "has \"label\", the dataset's class number, as a kind other than Integer";
+            return Err(Error::config("fields", message));
+        }
         let lower = member.to_ascii_lowercase();
         if lower != *member && !any_table {
             let message = format!(

@@ -197,7 +197,8 @@ pub(super) fn fingerprint(
     table: &[SectionEntry; Section::COUNT],
     groups: &[SpilledGroup],
 ) -> [u8; 32] {
-    // The directories of other fields than the image are no more part of the identity than their files are.
+    // The identity of parallel directories is that of the images. It covers no files of other fields, so it also leaves
+    // out their directories.
     let is_array = header.layout.is_array() || header.layout == Layout::Parallel;
     let is_hashed = |section: &Section| {
         section.is_content() && !(is_array && matches!(section, Section::Groups | Section::Paths))

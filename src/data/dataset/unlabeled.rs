@@ -60,6 +60,9 @@ impl DatasetPart {
 
     pub(super) fn to_label(&self) -> String {
         let layout = self.notes.packed_of.unwrap_or(self.layout());
+        if layout == Layout::Parallel {
+            return "parallel directories have no labels: labels=\"TABLE.csv\" adds labels".to_owned();
+        }
         if layout.is_table() {
             return format!(
                 "no column gives class labels: {}; samples have {}; {}{}",

@@ -28,7 +28,7 @@ use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use stems::{FilePattern, Partners, partners};
+use stems::{Partners, StemPattern, partners};
 
 /// A field that can be read as a parallel directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -84,7 +84,7 @@ fn are_directories(search: DatasetSearch<'_>, fields: &[DirectoryField]) -> Resu
         return Ok(false);
     }
     let is_directory = |field: &DirectoryField| {
-        let Ok(pattern) = FilePattern::parse(&field.source) else { return field.source.contains('*') };
+        let Ok(pattern) = StemPattern::parse(&field.source) else { return field.source.contains('*') };
         let name = pattern.directory();
         let is_array = |document: &str| source.open(format!("{name}/{document}").as_bytes()).is_ok();
         source.directory(name.as_bytes()).is_ok()
@@ -178,7 +178,7 @@ pub(super) fn read(
     let mut patterns = Vec::with_capacity(fields.len());
     for DirectoryField { source, .. } in fields {
         let wrong = |why| Error::config("fields", format!("has {source:?}, which {why}"));
-        patterns.push(FilePattern::parse(source).map_err(wrong)?);
+        patterns.push(StemPattern::parse(source).map_err(wrong)?);
     }
     let (first, others) = patterns
         .split_first()
@@ -193,14 +193,16 @@ pub(super) fn read(
     }
     samples.paths.retain(|(path, _)| first.stem(path).is_some());
     let stems: Vec<&[u8]> = samples.paths.iter().filter_map(|(path, _)| first.stem(path)).collect();
-    refuse_same_stems(&root, &stems, &samples, others)?;
+    if !others.is_empty() {
+        refuse_same_stems(&root, first, &stems, &samples)?;
+    }
     let mut columns = Vec::new();
     let all = DatasetSearch { contents: Contents::Files, ..search };
     for (pattern, field) in others.iter().zip(&fields[1..]) {
         let files = FoundFiles::below(all, pattern, threads, progress, &mut stamps)?;
         let paths = files.paths.iter().map(|(path, _)| &path[..]);
         let found = partners(pattern, &stems, paths);
-        check(&root, field, &samples, &found)?;
+        check(&root, field, pattern, &samples, &found)?;
         let count = found.others.len() as u64;
         notes.skip_all(SkipReason::WithoutPartner, count, || text(found.others[0]));
         columns.push(column(&root, pattern, &found)?);
@@ -225,7 +227,7 @@ struct FoundFiles {
 impl FoundFiles {
     fn below(
         search: DatasetSearch<'_>,
-        pattern: &FilePattern<'_>,
+        pattern: &StemPattern<'_>,
         threads: usize,
         progress: &IndexProgress,
         stamps: &mut BTreeMap<Vec<u8>, Stamp>,
@@ -265,36 +267,40 @@ impl FoundFiles {
 /// Refuses samples with the same stem, because the files of other fields would belong to both.
 fn refuse_same_stems(
     root: &Path,
+    pattern: &StemPattern<'_>,
     stems: &[&[u8]],
     samples: &FoundFiles,
-    others: &[FilePattern<'_>],
 ) -> Result<()> {
     let mut known = HashMap::with_capacity(stems.len());
     let twice = stems.iter().zip(0..).find_map(|(stem, at)| Some((known.insert(*stem, at)?, at)));
-    let Some((first, second)) = twice.filter(|_| !others.is_empty()) else { return Ok(()) };
+    let Some((first, second)) = twice else { return Ok(()) };
     let [first, second] = [first, second].map(|at: usize| text(&samples.paths[at].0));
     let message = format!(
-        "{first} and {second} differ only in their extensions, so files of other fields would belong to both: remove or \
-         rename one, or choose an extension with a pattern such as \"images/*.jpg\""
+        "{first} and {second} differ only in their extensions, so files of other fields would belong to both: remove \
+         one, rename one, or choose an extension with a pattern such as \"{}/*.jpg\"",
+        pattern.directory()
     );
     Err(Error::dataset(root, message))
 }
 
 /// # Errors
 /// [`Error::Dataset`] for a sample with two files, and for samples without a file that is not optional.
-fn check(root: &Path, field: &DirectoryField, samples: &FoundFiles, found: &Partners<'_>) -> Result<()> {
+fn check(
+    root: &Path,
+    field: &DirectoryField,
+    pattern: &StemPattern<'_>,
+    samples: &FoundFiles,
+    found: &Partners<'_>,
+) -> Result<()> {
     let source = &field.source;
     let image = |sample: usize| text(&samples.paths[sample].0);
     if let Some((sample, [first, second])) = found.twice {
         let message = format!(
-            "{} and {} both belong to {}: remove one, or choose by a pattern such as {:?}",
+            "{} and {} both belong to {}: remove one, or choose by a pattern such as \"{}/*.png\"",
             text(first),
             text(second),
             image(sample),
-            format!(
-                "{}/*.png",
-                source.trim_end_matches('/').rsplit_once('*').map_or(source.as_str(), |(of, _)| of)
-            )
+            pattern.directory()
         );
         return Err(Error::dataset(root, message));
     }
@@ -318,7 +324,7 @@ fn check(root: &Path, field: &DirectoryField, samples: &FoundFiles, found: &Part
 }
 
 /// The names of a field's files as a column.
-fn column(root: &Path, pattern: &FilePattern<'_>, found: &Partners<'_>) -> Result<TableColumn> {
+fn column(root: &Path, pattern: &StemPattern<'_>, found: &Partners<'_>) -> Result<TableColumn> {
     let wrong = |path: &[u8]| {
         let path = root.join(OsStr::from_bytes(path));
         Error::dataset(path, "has a name that is not UTF-8, as an index needs here: rename it")

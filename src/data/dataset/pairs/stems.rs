@@ -7,14 +7,14 @@ use std::collections::HashMap;
 /// The files of a field: those below a directory, or those that a pattern with one `*` matches. `*` matches any text,
 /// also with slashes.
 #[derive(Debug)]
-pub(super) struct FilePattern<'a> {
+pub(super) struct StemPattern<'a> {
     source: &'a str,
     prefix: String,
     /// What names end in after `*`; `None` for a directory, and after a `*` at the end: files may have any extension.
     suffix: Option<&'a str>,
 }
 
-impl<'a> FilePattern<'a> {
+impl<'a> StemPattern<'a> {
     /// # Errors
     /// Why the source cannot name files below the root.
     pub(super) fn parse(source: &'a str) -> Result<Self, String> {
@@ -87,7 +87,7 @@ pub(super) struct Partners<'p> {
 /// the sample with its stem. In a directory, a sample without such a file takes the file whose stem is its own with a
 /// suffix of masks such as `_mask`.
 pub(super) fn partners<'p>(
-    pattern: &FilePattern<'_>,
+    pattern: &StemPattern<'_>,
     stems: &[&[u8]],
     paths: impl Iterator<Item = &'p [u8]>,
 ) -> Partners<'p> {
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn patterns_give_stems() {
         let stem = |source: &str, path: &str| {
-            let pattern = FilePattern::parse(source).unwrap();
+            let pattern = StemPattern::parse(source).unwrap();
             pattern.stem(path.as_bytes()).map(|stem| String::from_utf8_lossy(stem).into_owned())
         };
         for (source, path, expected) in [
@@ -144,16 +144,16 @@ mod tests {
         ] {
             assert_eq!(stem(source, path).as_deref(), expected, "{source} {path}");
         }
-        assert_eq!(FilePattern::parse("left/train/*_left.png").unwrap().directory(), "left/train");
-        assert_eq!(FilePattern::parse("*/image.png").unwrap().directory(), "");
+        assert_eq!(StemPattern::parse("left/train/*_left.png").unwrap().directory(), "left/train");
+        assert_eq!(StemPattern::parse("*/image.png").unwrap().directory(), "");
         for wrong in ["a*b*", "../images", "/images", "a//b", "."] {
-            assert!(FilePattern::parse(wrong).is_err(), "{wrong}");
+            assert!(StemPattern::parse(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn names_say_what_files_hold() {
-        let kind = |source, paths: &[&str]| FilePattern::parse(source).unwrap().kind(paths.iter().copied());
+        let kind = |source, paths: &[&str]| StemPattern::parse(source).unwrap().kind(paths.iter().copied());
         assert_eq!(kind("masks", &["masks/a.PNG", "masks/b.png"]), FieldKind::Mask);
         assert_eq!(kind("train/right", &["train/right/a.jpg", "train/right/a.png"]), FieldKind::Image);
         assert_eq!(kind("labels", &["labels/a.txt"]), FieldKind::Text);
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_file_with_the_same_stem_goes_before_one_with_a_suffix() {
-        let pattern = FilePattern::parse("masks").unwrap();
+        let pattern = StemPattern::parse("masks").unwrap();
         let find = |paths: &[&'static str]| {
             partners(&pattern, &[b"a", b"b_mask", b"c"], paths.iter().map(|path| path.as_bytes()))
         };
