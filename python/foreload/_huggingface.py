@@ -56,7 +56,7 @@ def settings_of(dataset: Any, given: dict[str, Any]) -> dict[str, Any]:
         settings["indices"] = numbers.tolist()
     if "orientation" not in given:
         # That library rotates images by their EXIF orientation.
-        settings["orientation"] = "warn"
+        settings["orientation"] = "apply"
     split = str(dataset.split or "").partition("[")[0]
     if is_for_evaluation(split) and "train" not in given:
         settings["train"] = False

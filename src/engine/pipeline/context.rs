@@ -5,7 +5,8 @@ use crate::config::LoaderConfig;
 use base::error::{Error, Result};
 use data::dataset::DatasetIndex;
 use data::schedule::Draw;
-use pixels::augment::{DrawnViews, RecipeKeys};
+use pixels::augment::{DrawnViews, ImageToDraw, RecipeKeys};
+use pixels::decode::{Orientation, Turn, orientation};
 use std::sync::Arc;
 
 /// The inputs for making samples with one set of settings.
@@ -16,19 +17,26 @@ pub(crate) struct SampleContext {
 }
 
 impl SampleContext {
-    /// Draws the views of the image with the index `image` in an epoch with these `keys`. `size` is the image's width
-    /// and height, and `boxes` come from [`boxes_of_image`](super::boxes::boxes_of_image).
+    /// Draws the views of the image with the index `image` in an epoch with these `keys`. The boxes of `of`
+    /// come from [`boxes_of_image`](super::boxes::boxes_of_image).
     pub(crate) fn draw_views(
         &self,
         keys: &[RecipeKeys],
         image: usize,
         Draw { sample, occurrence }: Draw,
-        size: (u32, u32),
-        boxes: &[[f32; 4]],
+        of: &ImageToDraw<'_>,
     ) -> Result<DrawnViews> {
         let images = &self.config.images;
         let keys = &keys[images.list()[image].primary];
-        images.recipe(image).draw_with_boxes(keys, sample, occurrence, size, boxes)
+        images.recipe(image).draw_image(keys, sample, occurrence, of)
+    }
+
+    /// Returns how an image is turned, from the complete bytes of its file, or of the file's packed or indexed form.
+    pub(crate) fn turn_of(&self, bytes: &[u8]) -> Turn {
+        match self.config.orientation {
+            Orientation::Apply => Turn::of_exif(orientation(bytes)),
+            Orientation::Ignore | Orientation::Warn => Turn::UPRIGHT,
+        }
     }
 
     pub(crate) fn sample_error(&self, sample: u64, source: Error) -> Error {

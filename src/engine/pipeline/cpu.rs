@@ -6,8 +6,8 @@ use base::parts::WantedBytes;
 use base::simd::Level;
 use base::trace::Stage;
 use data::schedule::Draw;
-use pixels::augment::{CanvasPainter, DrawnViews, RecipeKeys};
-use pixels::decode::{Backend, Decoded, Decoder, Planes, Region};
+use pixels::augment::{CanvasPainter, DrawnViews, ImageToDraw, RecipeKeys};
+use pixels::decode::{Backend, Decoded, Decoder, Planes, Region, Turn};
 use std::sync::atomic::Ordering;
 
 /// The smallest region that can be decoded, for an image whose pixels are not needed.
@@ -17,7 +17,8 @@ pub(crate) struct SampleImage<'a> {
     pub image: usize,
     pub draw: Draw,
     pub bytes: &'a [u8],
-    /// The byte ranges of the file that were read; `None` if the whole file was read. All other bytes are undefined.
+    /// The byte ranges of the file that were read; `None` if the whole file was read. All other bytes are undefined. With
+    /// `orientation="apply"`, only images that are stored upright are read in parts.
     pub parts: Option<WantedBytes>,
     pub views: ViewsFrom<'a>,
 }
@@ -38,7 +39,8 @@ pub(crate) enum ViewsFrom<'a> {
 pub(crate) struct CpuDecoder {
     pub decoder: Decoder,
     painter: CanvasPainter,
-    /// The pixel values from which views are made: the decoded image, or the canvas onto which the image was painted.
+    /// The pixel values from which views are made: the decoded image, turned if the views need that, or the canvas onto
+    /// which the image was painted.
     pub planes: Planes,
     pub decoded_by: Option<Backend>,
 }
@@ -82,10 +84,14 @@ impl CpuDecoder {
         SampleImage { image, draw, bytes, parts, views }: SampleImage<'_>,
     ) -> (Result<DrawnViews>, Result<Decoded, DecodeError>) {
         let mut drawn = Err(Error::Internal("a decoder did not ask for its region".into()));
+        let turn_of = || if parts.is_none() { context.turn_of(bytes) } else { Turn::UPRIGHT };
         let choose = |width, height| {
             drawn = match views {
-                ViewsFrom::Boxes(boxes) => context.draw_views(keys, image, draw, (width, height), boxes),
-                ViewsFrom::Header(drawn) if drawn.image_size() == (width, height) => Ok(drawn),
+                ViewsFrom::Boxes(boxes) => {
+                    let of = ImageToDraw { stored: (width, height), turn: turn_of(), boxes };
+                    context.draw_views(keys, image, draw, &of)
+                }
+                ViewsFrom::Header(drawn) if drawn.stored_size() == (width, height) => Ok(drawn),
                 ViewsFrom::Header(_) => {
                     Err(Error::Internal("the size of an image differs from the size in its header".into()))
                 }

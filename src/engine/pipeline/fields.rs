@@ -215,7 +215,7 @@ fn decode_mask(
     image: &ImageGeometry,
     element: Element,
 ) -> Result<Mask, DecodeError> {
-    let mask = Mask::decode(bytes, context.config.max_pixels)?;
+    let mask = Mask::decode(bytes, context.config.max_pixels)?.turned(context.turn_of(bytes));
     if element == Element::U8
         && let Some(value) = mask.values.iter().find(|&&value| value > 255)
     {

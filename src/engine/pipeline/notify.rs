@@ -73,17 +73,16 @@ pub(crate) fn narrowed(context: &SampleContext, image: usize, sample: u64) {
 }
 
 pub(crate) fn rotated_image(context: &SampleContext, image: usize, sample: u64, bytes: &[u8]) {
-    if context.config.orientation == Orientation::Ignore {
+    if context.config.orientation != Orientation::Warn {
         return;
     }
     let Some(orientation) = orientation(bytes) else { return };
     context.index.notices().warn_once("turned", || {
         let path = context.index.path(context.index.extent(sample).file);
         format!(
-            "some images have an EXIF orientation that rotates or mirrors them. Foreload decodes them as stored, but \
-             `datasets` would rotate them. The first is {:?} of sample {sample} ({}), with orientation {orientation}: \
-             store images upright, for example with PIL.ImageOps.exif_transpose, or set orientation=\"ignore\" to \
-             train on them as stored",
+            "some images are stored rotated or mirrored (EXIF), and batches have them as they are stored; the first is \
+             {:?} of sample {sample} ({}), with orientation {orientation}: set orientation=\"apply\" to turn them \
+             upright, as `datasets` and torchcodec do, or orientation=\"ignore\" to silence this warning",
             context.config.images.list()[image].name,
             path.display()
         )

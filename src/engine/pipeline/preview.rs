@@ -8,8 +8,8 @@ use base::error::{Error, Result};
 use base::simd::Level;
 use data::schedule::{Draw, Order, RepeatSpread};
 use pixels::augment::{
-    DrawnMix, DrawnView, DrawnViews, Fidelity, MemoryFormat, Output, Recipe, RecipeView, Renderer, Transform,
-    Transforms, WholeResize, mix_images, partner,
+    CanvasPainter, DrawnMix, DrawnView, DrawnViews, Fidelity, ImageToDraw, MemoryFormat, Output, Recipe,
+    RecipeView, Renderer, Transform, Transforms, WholeResize, mix_images, partner,
 };
 use pixels::decode::{Decoder, Planes, Region};
 
@@ -132,7 +132,7 @@ impl Pipeline {
         })
     }
 
-    /// Decodes the whole image of a draw's sample, with no side longer than `longest` pixels.
+    /// Decodes the whole image of a draw's sample, turned as the views are, with no side longer than `longest` pixels.
     ///
     /// # Errors
     /// The errors of [`Pipeline::views`].
@@ -192,7 +192,10 @@ impl Pipeline {
         let resize = WholeResize { size: None, max_size: Some(longest), interpolation: Default::default() };
         let list = Transforms::single(vec![Transform::Resize(resize)]);
         let recipe = Recipe::new(&list, MemoryFormat::Nhwc, Fidelity::Fast)?;
-        let drawn = recipe.draw(&recipe.keys(0, 0), 0, 0, (planes.image_width, planes.image_height))?;
+        let stored = (planes.image_width, planes.image_height);
+        let of = ImageToDraw { stored, turn: self.contexts.first.turn_of(bytes), boxes: &[] };
+        let drawn = recipe.draw_image(&recipe.keys(0, 0), 0, 0, &of)?;
+        CanvasPainter::new(Level::detect()).paint(&mut planes, &drawn);
         let (drawn, view) = (&drawn.views()[0], &recipe.views()[0]);
         let output = view.output(drawn);
         let mut levels = vec![0; output.bytes()];

@@ -9,13 +9,18 @@
 //!
 //! A slot holds each part at its offset in the sample. Code that uses the slot as the whole sample panics, and the
 //! decoder refuses rows that were not read.
+//!
+//! With `orientation="apply"`, images are read in parts only if their header summary says that they are stored upright:
+//! the orientation of other images is in the last bytes of a packed image, which are not read with the parts.
 
 use super::{context::SampleContext, run::EpochRun};
 use crate::config::{CpuDecode, Device, FieldContent, ImageField};
 use base::parts::{SummarizedBytes, WantedBytes};
 use data::dataset::{Extent, MemberBytes};
 use data::schedule::Draw;
+use pixels::augment::ImageToDraw;
 use pixels::decode::packed::PackedHeaderSummary;
+use pixels::decode::{Orientation, Turn};
 
 /// The smallest number of bytes that is worth leaving out of a read. Drives and the page cache deliver pages of half
 /// this size.
@@ -43,6 +48,10 @@ pub(crate) fn wanted_parts(
     };
     let header_summary =
         PackedHeaderSummary::read(&summarized.header_summary).filter(|_| summarized.length > WORTHWHILE)?;
+    let turns = context.config.orientation == Orientation::Apply;
+    if turns && header_summary.turn() != Some(Turn::UPRIGHT) {
+        return None;
+    }
     let mut wanted: Option<WantedBytes> = None;
     for draw in draws {
         let config = &context.config;
@@ -53,7 +62,8 @@ pub(crate) fn wanted_parts(
                 return None;
             }
             // A transform that does not fit the image fails when the image is decoded.
-            let views = context.draw_views(&run.keys, image, draw, header_summary.size(), &[]).ok()?;
+            let of = ImageToDraw { stored: header_summary.size(), turn: Turn::UPRIGHT, boxes: &[] };
+            let views = context.draw_views(&run.keys, image, draw, &of).ok()?;
             let parts = header_summary.parts(views.region(), summarized.length)?;
             wanted = Some(wanted.map_or(parts, |others| others.union(parts)));
         }

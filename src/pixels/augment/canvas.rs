@@ -102,13 +102,14 @@ fn first_where(n: u32, holds: impl Fn(u32) -> bool) -> u32 {
 /// Paints canvases. A painter owns scratch memory, so each thread has its own painter.
 #[derive(Debug)]
 pub struct CanvasPainter {
-    rows: ColourRows,
+    pub(super) rows: ColourRows,
     canvas: Planes,
+    pub(super) turned: Planes,
 }
 
 /// Makes rows of R, G and B from planes, as libjpeg does.
 #[derive(Debug)]
-struct ColourRows {
+pub(super) struct ColourRows {
     level: Level,
     upsamplers: [Upsampler; 3],
     converted: [Vec<u8>; 3],
@@ -118,13 +119,15 @@ impl CanvasPainter {
     /// Creates a painter with the instructions of `level`, or of the best level below it that this processor supports.
     pub fn new(level: Level) -> Self {
         let (upsamplers, converted) = Default::default();
-        Self { rows: ColourRows { level: level.lowered(), upsamplers, converted }, canvas: Planes::default() }
+        let rows = ColourRows { level: level.lowered(), upsamplers, converted };
+        Self { rows, canvas: Planes::default(), turned: Planes::default() }
     }
 
-    /// Replaces `planes`, which hold [`DrawnViews::region`] of an image, by the canvas of the views, if the views have
-    /// a canvas. The canvas is R, G and B at the image's own resolution, so that upsampling does not mix the fill
-    /// colour with the image before the resize.
+    /// Turns `planes`, which hold [`DrawnViews::region`] of an image, if the image is stored rotated or mirrored. Then
+    /// replaces them by the canvas of the views, if the views have a canvas. The canvas is R, G and B at the image's
+    /// own resolution, so that upsampling does not mix the fill colour with the image before the resize.
     pub fn paint(&mut self, planes: &mut Planes, drawn: &DrawnViews) {
+        self.turn(planes, drawn);
         let Some((region, parts)) = drawn.canvas() else { return };
         self.canvas.shape_rgb(region);
         for (view, part) in drawn.views().iter().zip(parts) {
@@ -168,7 +171,7 @@ impl CanvasPainter {
 }
 
 impl ColourRows {
-    fn row<'a>(&'a mut self, planes: &'a Planes, region: &Region) -> [&'a [u8]; 3] {
+    pub(super) fn row<'a>(&'a mut self, planes: &'a Planes, region: &Region) -> [&'a [u8]; 3] {
         let (level, [first, second, third]) = (self.level, &mut self.upsamplers);
         let first = first.row(level, &planes.planes[0], region, region.y);
         if planes.color == ColorModel::Gray {

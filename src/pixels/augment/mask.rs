@@ -94,6 +94,7 @@ mod tests {
         let view = View { x, y, flip, vertical_flip: false, filter: Filter::Bilinear, padding };
         let drawn = DrawnView {
             view,
+            of_planes: None,
             width: size.0,
             height: size.1,
             is_resized_mirrored: [false; 2],
@@ -120,9 +121,18 @@ mod tests {
         let down = View { x: short, y: long, flip: false, vertical_flip: true, filter, padding };
         for (view, mask_width, [width, height]) in [(across, 12, [5, 1]), (down, 1, [1, 5])] {
             let seen = |is_resized_mirrored| {
-                let (canvas, dropped, ops, erasures) = Default::default();
-                let drawn =
-                    DrawnView { view, width, height, is_resized_mirrored, canvas, dropped, ops, erasures };
+                let (of_planes, canvas, dropped, ops, erasures) = Default::default();
+                let drawn = DrawnView {
+                    view,
+                    of_planes,
+                    width,
+                    height,
+                    is_resized_mirrored,
+                    canvas,
+                    dropped,
+                    ops,
+                    erasures,
+                };
                 let mut line = [0; 5];
                 render_mask(&values, mask_width, &drawn, Filter::Nearest, 0, |at, value| line[at] = value);
                 line

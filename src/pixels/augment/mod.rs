@@ -18,6 +18,7 @@ mod recipe;
 mod render;
 mod size;
 mod taps;
+mod turned;
 mod upsample;
 mod view;
 mod weights;
@@ -33,6 +34,7 @@ pub use recipe::{ImageTransforms, Recipe, Renderer, Transform, Transforms};
 pub use recipe::{transforms_json, transforms_stub};
 pub use render::Augmenter;
 pub use size::ImageSize;
+pub use turned::ImageToDraw;
 pub use view::{Axis, Filter, Padding, View};
 
 use base::names::named;

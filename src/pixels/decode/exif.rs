@@ -7,13 +7,15 @@ use base::names::named;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Orientation {
     /// Decode the images as they are stored.
-    #[default]
     Ignore,
     /// Decode the images as they are stored, and warn about the first rotated or mirrored image.
+    #[default]
     Warn,
+    /// Turn the images upright.
+    Apply,
 }
 
-named!(Orientation: "ignore" => Ignore, "warn" => Warn);
+named!(Orientation: "ignore" => Ignore, "warn" => Warn, "apply" => Apply);
 
 /// Metadata of a file that may contain its orientation.
 #[derive(Debug, Clone, Copy, Default)]

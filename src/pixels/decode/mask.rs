@@ -3,6 +3,7 @@
 
 use super::codecs::describe_first_bytes;
 use super::codecs::png::{corrupt, decode_with_end_added, decoder, is as is_png, read_image};
+use super::{Region, Turn};
 use base::error::DecodeError;
 use png::{BitDepth, ColorType, Transformations};
 
@@ -29,6 +30,21 @@ impl Mask {
             return Err(DecodeError::Unsupported(message));
         }
         decode_with_end_added(bytes, |bytes| decode(bytes, max_pixels))
+    }
+
+    /// Turns the mask as its metadata says.
+    #[must_use]
+    pub fn turned(self, turn: Turn) -> Self {
+        if turn == Turn::UPRIGHT {
+            return self;
+        }
+        let (width, height) = turn.shown((self.width, self.height));
+        let value = |at: u32| {
+            let pixel = Region { x: at % width, y: at / width, width: 1, height: 1 };
+            let Region { x, y, .. } = turn.stored_region(pixel, (width, height));
+            self.values[y as usize * self.width as usize + x as usize]
+        };
+        Self { width, height, values: (0..width * height).map(value).collect() }
     }
 }
 

@@ -21,6 +21,7 @@ mod mask;
 mod npy;
 pub mod nvjpeg;
 mod planes;
+mod turn;
 mod upsampling;
 
 pub use codecs::{Backend, DecodeCounts, Format};
@@ -35,6 +36,7 @@ pub use jpeg::rows::RowStarts;
 pub use layout::{PlaneLayout, PlanesLayout};
 pub use mask::Mask;
 pub use npy::{NpyArray, NpyHeader, NpyPrefix};
+pub use turn::Turn;
 pub use upsampling::Upsampling;
 
 use jpeg::RowPositions;
@@ -179,7 +181,8 @@ impl Decoded {
 /// the excess. The working memory of third-party decoders, and the coefficients of a damaged image with several scans,
 /// are additional.
 ///
-/// EXIF orientation is ignored, as Pillow and torchvision do by default; [`Orientation`] says what loaders report.
+/// Images are decoded as they are stored. [`orientation`] reads how they are turned, and the views of
+/// [`DrawnViews`](crate::augment::DrawnViews) turn them.
 #[derive(Debug)]
 pub struct Decoder {
     max_pixels: u64,

@@ -86,7 +86,7 @@ impl Planes {
 
     /// Shapes the planes for an image of `size` (width, height) with one sample per pixel. Only `region` is stored.
     /// Does not clear the samples.
-    pub(super) fn shape_full(&mut self, size: (u32, u32), region: Region, color: ColorModel) {
+    pub(crate) fn shape_full(&mut self, size: (u32, u32), region: Region, color: ColorModel) {
         let (image_width, image_height) = size;
         (self.image_width, self.image_height, self.color) = (image_width, image_height, color);
         let sampling = Sampling { step_x: 1, step_y: 1, image_width, image_height };

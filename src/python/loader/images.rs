@@ -72,7 +72,8 @@ impl ImageLoader {
     /// Returns how an epoch transforms a sample, as a dict. x, y, width, height: the source pixels that are resized.
     /// padding: the pixels added to them first (left, top, right, bottom). resized_width, resized_height: their size
     /// after resizing. left, top: the origin of the output's window in the resized image. Also flip, vertical_flip,
-    /// output_width, output_height, ops and erasures. `view` chooses one of several views, `field` one of several
+    /// output_width, output_height, ops and erasures. orientation: the EXIF orientation by which the image was turned
+    /// first, with `orientation="apply"`; else 1. `view` chooses one of several views, `field` one of several
     /// images.
     #[pyo3(
         signature = (sample_id, epoch=None, *, occurrence=None, view=None, field=None),
@@ -112,6 +113,7 @@ impl ImageLoader {
         dict.set_item("resized_height", view.y.resized)?;
         dict.set_item("left", view.x.offset)?;
         dict.set_item("top", view.y.offset)?;
+        dict.set_item("orientation", drawn.turn().exif())?;
         dict.set_item("flip", view.flip)?;
         dict.set_item("vertical_flip", view.vertical_flip)?;
         dict.set_item("output_width", width)?;

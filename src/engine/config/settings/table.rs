@@ -283,10 +283,11 @@ settings! {
     /// `exact` gives the values that PIL and torchvision compute.
     decode: Fidelity = Fidelity::Fast, OneOf::names(), Images, Batch.images_only();
 
-    /// Whether the first image that is stored rotated or mirrored, according to its EXIF or XMP data, is reported
-    /// (`warn`) or not (`ignore`). Both decode such images as they are stored, as torchvision does by default.
-    /// `ImageDataset.from_huggingface` sets `warn`, because `datasets` rotates such images.
-    orientation: Orientation = Orientation::Ignore, OneOf::names(), Images, Batch.not_in_files();
+    /// What happens to images that are stored rotated or mirrored, according to their EXIF or XMP data. `apply` turns them
+    /// upright, and masks, boxes and crops are then those of the upright image. `warn` and `ignore` decode them as they
+    /// are stored, as Pillow and torchvision do by default; `warn` reports the first one.
+    /// `ImageDataset.from_huggingface` sets `apply`, because `datasets` turns such images.
+    orientation: Orientation = Orientation::Warn, OneOf::names(), Images, Batch.not_in_files();
 
     /// Whether images are decoded. False: batches hold the bytes of the files (`files` instead of `images`) for a
     /// decoder of your own, and packed images are converted back to their original files. Order, `labels`, `sample_ids`

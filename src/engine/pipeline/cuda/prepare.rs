@@ -22,11 +22,11 @@ use base::error::{DecodeError, Error, Result};
 use base::parts::WantedBytes;
 use base::trace;
 use data::schedule::Draw;
-use pixels::augment::DrawnViews;
+use pixels::augment::{DrawnViews, ImageToDraw};
 use pixels::decode::cuda::CudaImage;
 use pixels::decode::nvjpeg::NvJpegBackend;
 use pixels::decode::{
-    ColorModel, Format, JpegHeader, Planes, PlanesLayout, StorageFormat, image_size, original_range,
+    ColorModel, Format, JpegHeader, Planes, PlanesLayout, StorageFormat, Turn, image_size, original_range,
     parse_header, storage_format_of,
 };
 use pixels::gpu::{PinnedBuffer, PinnedSlice};
@@ -200,10 +200,11 @@ impl Preparer {
         if !follows && config.images.recipes().len() == config.images.list().len() {
             return Ok(ImageGeometry { size: (0, 0), drawn: None });
         }
-        let size = image_size(bytes)?;
+        let (stored, turn) = (image_size(bytes)?, run.context.turn_of(bytes));
+        let size = turn.shown(stored);
         check_size(&run.context, image, size, &self.geometries)?;
-        let drawn =
-            follows.then(|| run.context.draw_views(&run.keys, image, draw, size, boxes)).transpose()?;
+        let of = ImageToDraw { stored, turn, boxes };
+        let drawn = follows.then(|| run.context.draw_views(&run.keys, image, draw, &of)).transpose()?;
         Ok(ImageGeometry { size, drawn })
     }
 
@@ -221,16 +222,18 @@ impl Preparer {
         if parts.is_none() {
             notify::rotated_image(context, image, draw.sample, &bytes);
         }
-        let draw_views = |size| context.draw_views(&run.keys, image, draw, size, &[]);
+        let turn = if parts.is_none() { context.turn_of(&bytes) } else { Turn::UPRIGHT };
+        let draw_views =
+            |stored| context.draw_views(&run.keys, image, draw, &ImageToDraw { stored, turn, boxes: &[] });
         let mut drawn = match self.drawn_of(image) {
-            None if config.images.recipe(image).may_pad_before_resize() => {
+            None if turn != Turn::UPRIGHT || config.images.recipe(image).may_pad_before_resize() => {
                 Some(draw_views(image_size(&bytes)?)?)
             }
             drawn => drawn,
         };
-        // Only the CPU makes images on a canvas (an image with padding): kernels resize the contents of planes, and no
-        // backend writes padding into planes.
-        let on_canvas = drawn.as_ref().is_some_and(|drawn| drawn.canvas().is_some());
+        // Only the CPU makes images on a canvas (an image with padding), and images whose planes are turned: kernels
+        // resize the contents of planes, and no backend writes padding into planes or turns them.
+        let on_canvas = drawn.as_ref().is_some_and(DrawnViews::is_painted);
         if !on_canvas
             && self.stage.decodes_form(storage_format_of(&bytes))
             && let Some(own) = CudaImage::read(&bytes)?
@@ -258,6 +261,7 @@ impl Preparer {
         let for_gpu = if on_canvas { None } else { self.for_gpu(&bytes[file.clone()], id, of.batch) };
         if for_gpu.is_none() && config.cpu_decode == CpuDecode::Never {
             return Err(match on_canvas {
+                true if turn != Turn::UPRIGHT => DecodeError::Unsupported(TURNED.into()).into(),
                 true => DecodeError::Unsupported(RESIZED_PADDING.into()).into(),
                 false => undecodable(&self.stage, &bytes[file], id),
             });
@@ -355,6 +359,9 @@ impl Preparer {
 
 const RESIZED_PADDING: &str = "the transforms pad this image before they resize it, and only the CPU can do that: set \
                                cpu_decode=\"fallback\"";
+
+const TURNED: &str = "orientation=\"apply\" must turn this image upright, and only the CPU can do that: set \
+                      cpu_decode=\"fallback\"";
 
 const NOT_PACKED: &str = "the image is neither packed nor indexed, and decoder=\"own\" decodes no others on the GPU: \
                           set cpu_decode=\"fallback\" to decode it on the CPU";

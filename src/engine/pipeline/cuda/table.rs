@@ -64,7 +64,7 @@ impl LaneTable {
         for (entry, (view, sample)) in entries.chunks_exact_mut(ImageParams::BYTES).zip(of_views) {
             let params = match (sample.at.get(view.image), view.drawn(sample)) {
                 (Some((offset, layout)), Some(drawn)) => {
-                    ImageParams::new(layout, arena + offset, &drawn.view, view.launcher.pass_output())
+                    ImageParams::new(layout, arena + offset, drawn.planes_view(), view.launcher.pass_output())
                 }
                 _ => ImageParams::blank(),
             };

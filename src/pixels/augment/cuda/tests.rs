@@ -138,6 +138,7 @@ fn drawn(random: &mut RandomStream, (width, height): (u32, u32)) -> DrawnView {
     let (filter, padding) = (Filter::Bilinear, Padding::Constant);
     DrawnView {
         view: View { x: axis(width), y: axis(height), flip: false, vertical_flip: false, filter, padding },
+        of_planes: None,
         width,
         height,
         is_resized_mirrored: [false; 2],

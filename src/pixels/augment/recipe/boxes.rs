@@ -123,8 +123,8 @@ mod tests {
         let (filter, padding) = Default::default();
         let view = View { x, y, flip, vertical_flip: false, filter, padding };
         let is_resized_mirrored = [false; 2];
-        let (canvas, dropped, ops, erasures) = Default::default();
-        DrawnView { view, width, height, is_resized_mirrored, canvas, dropped, ops, erasures }
+        let (of_planes, canvas, dropped, ops, erasures) = Default::default();
+        DrawnView { view, of_planes, width, height, is_resized_mirrored, canvas, dropped, ops, erasures }
     }
 
     fn near(a: &[[f32; 4]], b: &[[f32; 4]]) -> bool {

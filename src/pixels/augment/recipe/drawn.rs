@@ -2,14 +2,16 @@
 
 use super::RecipeView;
 use crate::augment::ops::{Erasure, PixelOp};
-use crate::augment::{Axis, CanvasAxis, PaddedCanvas, View};
-use crate::decode::Region;
+use crate::augment::{Axis, CanvasAxis, Fidelity, ImageToDraw, PaddedCanvas, View};
+use crate::decode::{Region, Turn};
 
 /// The part of an image that one view shows, and how the view shows it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DrawnView {
     /// The mapping from source pixels to output pixels.
     pub view: View,
+    /// The same view of the planes from which it is rendered, if these are the mirrored image; `None`: `view`.
+    pub of_planes: Option<View>,
     /// The number of columns of the output.
     pub width: u32,
     /// The number of rows of the output.
@@ -32,7 +34,9 @@ pub struct DrawnView {
 #[derive(Debug, Clone, PartialEq)]
 pub struct DrawnViews {
     views: Vec<DrawnView>,
-    image_size: (u32, u32),
+    stored: (u32, u32),
+    turn: Turn,
+    needs_upright_planes: bool,
     region: Region,
     atlas: Option<CanvasAtlas>,
 }
@@ -49,6 +53,11 @@ struct CanvasAtlas {
 const MAX_PIXELS: u64 = 1 << 28;
 
 impl DrawnView {
+    /// Returns the view of the planes from which the image is rendered.
+    pub fn planes_view(&self) -> &View {
+        self.of_planes.as_ref().unwrap_or(&self.view)
+    }
+
     /// Returns the first column and row of the source that are resized.
     pub fn first_pixel(&self) -> [u32; 2] {
         let axis = |of: fn(&PaddedCanvas) -> &CanvasAxis, start| {
@@ -77,24 +86,40 @@ impl DrawnView {
 }
 
 impl DrawnViews {
-    /// Combines the views that were drawn for an image of this size: one view for each of `recipes`.
+    /// Combines the views that were drawn for an image: one view for each of `recipes`.
     ///
     /// # Errors
     /// The reason why the views cannot be rendered together.
     pub(super) fn new(
         mut views: Vec<DrawnView>,
         recipes: &[RecipeView],
-        image_size: (u32, u32),
+        &ImageToDraw { stored, turn, .. }: &ImageToDraw<'_>,
     ) -> Result<Self, String> {
         let is_on_canvas = views.iter().any(|drawn| drawn.canvas.is_some());
         if is_on_canvas {
             views.iter_mut().for_each(DrawnView::convert_to_canvas);
         }
-        let of_view = |(drawn, recipe): (&DrawnView, &RecipeView)| drawn.view.region(&recipe.output(drawn));
+        let is_turned = turn != Turn::UPRIGHT;
+        let needs_upright_planes = is_turned
+            && (is_on_canvas
+                || recipes.iter().any(|recipe| recipe.output.fidelity == Fidelity::Exact)
+                || views.iter().any(|drawn| !drawn.view.filter.interpolates()));
+        let size = turn.shown(stored);
+        if is_turned && !needs_upright_planes {
+            for (drawn, recipe) in views.iter_mut().zip(recipes) {
+                drawn.of_planes = Some(drawn.view.mirrored(turn.mirrors(), size, &recipe.output(drawn)));
+            }
+        }
+        let of_view =
+            |(drawn, recipe): (&DrawnView, &RecipeView)| drawn.planes_view().region(&recipe.output(drawn));
         let mut needed: Vec<Region> = views.iter().zip(recipes).map(of_view).collect();
         let atlas = if is_on_canvas { Some(CanvasAtlas::new(&mut views, &mut needed)?) } else { None };
         let region = needed.into_iter().reduce(Region::union).ok_or("a recipe has no view")?;
-        Ok(Self { views, image_size, region, atlas })
+        let region = match needs_upright_planes {
+            true => turn.stored_region(region, size),
+            false => turn.transposed_region(region),
+        };
+        Ok(Self { views, stored, turn, needs_upright_planes, region, atlas })
     }
 
     /// Returns the part that each view shows, in the order of the recipe.
@@ -102,12 +127,34 @@ impl DrawnViews {
         &self.views
     }
 
-    /// Returns the width and height of the image.
+    /// Returns the width and height of the upright image.
     pub fn image_size(&self) -> (u32, u32) {
-        self.image_size
+        self.turn.shown(self.stored)
     }
 
-    /// Returns the region of the image that must be decoded for all views.
+    /// Returns the width and height of the image in its file.
+    pub fn stored_size(&self) -> (u32, u32) {
+        self.stored
+    }
+
+    /// Returns how the image is turned to be upright.
+    pub fn turn(&self) -> Turn {
+        self.turn
+    }
+
+    /// Returns whether the views need the planes of an upright image, in grey or RGB. Otherwise they are rendered from
+    /// the decoded planes, transposed if the image is.
+    pub(in crate::augment) fn needs_upright_planes(&self) -> bool {
+        self.needs_upright_planes
+    }
+
+    /// Returns whether a [`CanvasPainter`](crate::augment::CanvasPainter) changes the decoded planes before the views
+    /// are rendered.
+    pub fn is_painted(&self) -> bool {
+        self.atlas.is_some() || self.needs_upright_planes || self.turn.transposes()
+    }
+
+    /// Returns the region of the stored image that must be decoded for all views.
     pub fn region(&self) -> Region {
         self.region
     }

@@ -220,7 +220,7 @@ impl Geometry {
     fn drawn(&self, fold: &Fold, dropped: Vec<bool>) -> DrawnView {
         let (view, canvas) = fold.view(self.filter, self.padding, self.fill);
         let (ImageSize { width, height }, is_resized_mirrored) = (fold.size(), fold.is_resized_mirrored());
-        let (ops, erasures) = Default::default();
-        DrawnView { view, width, height, is_resized_mirrored, canvas, dropped, ops, erasures }
+        let (of_planes, ops, erasures) = Default::default();
+        DrawnView { view, of_planes, width, height, is_resized_mirrored, canvas, dropped, ops, erasures }
     }
 }

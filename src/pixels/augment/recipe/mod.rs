@@ -31,7 +31,8 @@ pub use transform::{CenterCrop, Normalize, RandomHorizontalFlip, RandomResizedCr
 pub(crate) use transform::{check_choice, table};
 pub use transform::{transforms_json, transforms_stub};
 
-use super::{DType, Fidelity, ImageSize, MemoryFormat, Output};
+use super::{DType, Fidelity, ImageSize, ImageToDraw, MemoryFormat, Output};
+use crate::decode::Turn;
 use base::error::{Error, Result};
 use base::rng::{RandomKey, Use};
 use geometry::Geometry;
@@ -142,8 +143,8 @@ impl Recipe {
         RecipeKeys(self.views.iter().map(|view| StepKeys::of(&view.steps, view.id, all)).collect())
     }
 
-    /// Draws what the views show of an image of `size` (width, height), for a sample without boxes. `sample` is drawn
-    /// for the `occurrence`-th time in the epoch of `keys`.
+    /// Draws what the views show of an upright image of `size` (width, height), for a sample without boxes. `sample` is
+    /// drawn for the `occurrence`-th time in the epoch of `keys`.
     ///
     /// # Errors
     /// [`Error::Config`] for `transforms`: a transform cannot be applied to an image of that size.
@@ -154,36 +155,36 @@ impl Recipe {
         occurrence: u32,
         size: (u32, u32),
     ) -> Result<DrawnViews> {
-        self.draw_with_boxes(keys, sample, occurrence, size, &[])
+        let of = ImageToDraw { stored: size, turn: Turn::UPRIGHT, boxes: &[] };
+        self.draw_image(keys, sample, occurrence, &of)
     }
 
-    /// Draws as [`Recipe::draw`] does, for a sample with `boxes`, by which some transforms choose their crop. The boxes
-    /// are left, top, right and bottom in pixels of the image.
+    /// Draws as [`Recipe::draw`] does, for an image that may be stored rotated or mirrored, and with boxes by which some
+    /// transforms choose their crop. All draws are those of the upright image.
     ///
     /// # Errors
     /// The errors of [`Recipe::draw`].
-    pub fn draw_with_boxes(
+    pub fn draw_image(
         &self,
         keys: &RecipeKeys,
         sample: u64,
         occurrence: u32,
-        size: (u32, u32),
-        boxes: &[[f32; 4]],
+        of: &ImageToDraw<'_>,
     ) -> Result<DrawnViews> {
+        let (width, height) = of.turn.shown(of.stored);
         let draw = |(view, keys): (&RecipeView, &Vec<StepKeys>)| {
             let steps = || view.steps.iter().zip(keys);
             let in_geometry = |step: &RecipeStep| step.stage == DrawStage::Geometry;
             let streams = steps()
                 .filter(|(step, _)| in_geometry(step))
                 .map(|(step, keys)| (&step.transform, keys.own.stream_of(sample, occurrence)));
-            let (width, height) = size;
-            let mut drawn = view.geometry.draw(streams, ImageSize { width, height }, boxes)?;
+            let mut drawn = view.geometry.draw(streams, ImageSize { width, height }, of.boxes)?;
             let pixel_steps = steps().filter(|(step, _)| !in_geometry(step));
             draw::pixels(pixel_steps, sample, occurrence, &mut drawn)?;
             Ok(drawn)
         };
         let views = self.views.iter().zip(&keys.0).map(draw).collect::<Result<Vec<_>, String>>();
-        let drawn = views.and_then(|views| DrawnViews::new(views, &self.views, size));
+        let drawn = views.and_then(|views| DrawnViews::new(views, &self.views, of));
         drawn.map_err(|why| Error::config("transforms", why))
     }
 

@@ -75,7 +75,8 @@ impl ListRenderer {
     }
 
     fn render(&mut self, planes: &Planes, drawn: &DrawnView, out: &mut [u8]) {
-        let DrawnView { view, width, height, ops, erasures, .. } = drawn;
+        let DrawnView { width, height, ops, erasures, .. } = drawn;
+        let view = drawn.planes_view();
         self.augmenter.set_size(*height, *width);
         if let Some(LevelsRenderer { augmenter, pass }) = &mut self.levels {
             augmenter.set_size(*height, *width);

@@ -52,7 +52,7 @@ static FORMATS: &[Format] = &[
         name: "JPEG",
         is: jpeg::packed::is_packed,
         size: jpeg::packed::size,
-        metadata: |_| Metadata::default(),
+        metadata: jpeg::packed::metadata,
         decode: |decoder, bytes, choose, out| jpeg::packed::decode(bytes, None, decoder.level, choose, out),
     },
     Format {

@@ -3,9 +3,10 @@
 use super::{drawn, recipe, request};
 use crate::augment::recipe::{DrawnViews, Recipe};
 use crate::augment::{
-    Axis, CanvasAxis, CanvasPainter, Fidelity, MemoryFormat, PaddedCanvas, Padding, Renderer, View,
+    Axis, CanvasAxis, CanvasPainter, Fidelity, ImageToDraw, MemoryFormat, PaddedCanvas, Padding, Renderer,
+    View,
 };
-use crate::decode::{ColorModel, Plane, Planes, Region};
+use crate::decode::{ColorModel, Plane, Planes, Region, Turn};
 use base::rng::{RandomKey, RandomStream, Use};
 use base::simd::Level;
 
@@ -182,7 +183,8 @@ fn a_crop_by_boxes_sees_them_on_the_canvas() {
     let boxes = [[2.0, 3.0, 30.0, 20.0], [50.0, 30.0, 60.0, 42.0], [f32::NAN; 4]];
     let mut kept = [0; 3];
     for sample in 0..100 {
-        let drawn = recipe.draw_with_boxes(&recipe.keys(5, 0), sample, 0, SIZE, &boxes).unwrap();
+        let of = ImageToDraw { stored: SIZE, turn: Turn::UPRIGHT, boxes: &boxes };
+        let drawn = recipe.draw_image(&recipe.keys(5, 0), sample, 0, &of).unwrap();
         let seen = &drawn.views()[0];
         let mut followed = boxes;
         let shares = seen.map_boxes(crate::augment::BoxFormat::Xyxy, &mut followed);

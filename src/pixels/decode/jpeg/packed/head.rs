@@ -309,6 +309,12 @@ impl PackedHead {
     }
 }
 
+/// Returns the number of the file's bytes that are not entropy-coded, from a head that was not checked.
+pub(super) fn plain_bytes(packed: &[u8]) -> Option<usize> {
+    let bytes = packed.get(20..24)?.first_chunk()?;
+    Some(u32::from_le_bytes(*bytes) as usize)
+}
+
 /// Returns the end of a row in the integer type of the head; `None` if `bytes` is too large for this type.
 pub(super) fn row_end(bytes: usize) -> Option<u32> {
     (bytes < MAX_ROWS_BYTES).then_some(bytes as u32)

@@ -5,8 +5,8 @@
 use super::super::RegionLayout;
 use super::super::markers::Frame;
 use super::head::{PackedHead, color_number, color_of, grids, packed_frame};
-use crate::decode::Region;
 use crate::decode::header::JpegColorSpace;
+use crate::decode::{Region, Turn, orientation};
 use base::crc::checksum;
 use base::error::DecodeError;
 use base::parts::{RawHeaderSummary, WantedBytes};
@@ -14,6 +14,9 @@ use base::parts::{RawHeaderSummary, WantedBytes};
 /// The number of row ends in a header summary. A photograph of 500 × 375 pixels in 4:2:0 has 24 rows of MCUs.
 const ENDS: usize = 24;
 const FIXED: usize = PackedHeaderSummary::BYTES - ENDS;
+/// The bits of byte 4 that hold the orientation, and the bit of byte 5 that says that they do.
+const TURN_BITS: u8 = 0b1100_1000;
+const KNOWS_TURN: u8 = 0b1000;
 /// The bytes after the head are divided into this many sections of equal length, except the last. A row end is stored
 /// as the index of its section.
 const SECTIONS: u32 = 256;
@@ -22,6 +25,7 @@ const SECTIONS: u32 = 256;
 #[derive(Debug, Clone)]
 pub struct PackedHeaderSummary {
     frame: Frame,
+    turn: Option<Turn>,
     color_space: JpegColorSpace,
     head: u32,
     /// For each stored row end, the index of the section that contains it.
@@ -37,7 +41,11 @@ impl PackedHeaderSummary {
     /// # Errors
     /// [`DecodeError::Corrupt`] for a damaged head.
     pub fn of(packed: &[u8]) -> Result<RawHeaderSummary, DecodeError> {
-        Ok(Self::of_head(&PackedHead::read(packed)?, packed.len()))
+        let mut bytes = Self::of_head(&PackedHead::read(packed)?, packed.len());
+        let from_0 = Turn::of_exif(orientation(packed)).exif() - 1;
+        bytes[4] |= (from_0 & 1) << 3 | (from_0 & 6) << 5;
+        bytes[5] |= KNOWS_TURN;
+        Ok(bytes)
     }
 
     fn of_head(head: &PackedHead, length: usize) -> RawHeaderSummary {
@@ -68,11 +76,15 @@ impl PackedHeaderSummary {
             !parts.holds(&place)
                 || packed.get(place).is_some_and(|bytes| checksum(bytes) == head.rows[row].crc)
         };
-        Self::of_head(&head, packed.len()) == *header_summary && (0..head.rows.len()).all(is_intact)
+        Self::of_head(&head, packed.len()) == without_turn(*header_summary)
+            && (0..head.rows.len()).all(is_intact)
     }
 
     /// Reads and validates a header summary from an index. Returns `None` if the summary is empty or invalid.
     pub fn read(bytes: &RawHeaderSummary) -> Option<Self> {
+        let from_0 = bytes[4] >> 3 & 1 | bytes[4] >> 5 & 6;
+        let turn = (bytes[5] & KNOWS_TURN != 0).then(|| Turn::of_exif(Some(from_0 + 1)));
+        let bytes = without_turn(*bytes);
         let half = |at: usize| u32::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
         let (width, height, tables) = (half(0), half(2), usize::from(bytes[4] & 15));
         let factors = &bytes[5..FIXED];
@@ -84,10 +96,16 @@ impl PackedHeaderSummary {
         let head = PackedHead::length_of(grids.len(), tables, rows) as u32;
         let mut ends = [0; ENDS];
         ends.copy_from_slice(&bytes[FIXED..]);
-        Some(Self { frame, color_space, head, ends })
+        Some(Self { frame, turn, color_space, head, ends })
     }
 
-    /// The width and height of the image.
+    /// How the image is turned to be upright. `None` if the summary does not say it, because an older version of Foreload
+    /// made it.
+    pub fn turn(&self) -> Option<Turn> {
+        self.turn
+    }
+
+    /// The width and height of the image as it is stored.
     pub fn size(&self) -> (u32, u32) {
         (self.frame.width, self.frame.height)
     }
@@ -109,6 +127,15 @@ impl PackedHeaderSummary {
         let end = (last + 1).saturating_mul(section).min(body_bytes);
         (start < end).then(|| WantedBytes::new(self.head, self.head + start..self.head + end))
     }
+}
+
+/// Removes the orientation, which is in bits that are otherwise 0.
+fn without_turn(mut bytes: RawHeaderSummary) -> RawHeaderSummary {
+    if bytes[5] & KNOWS_TURN != 0 {
+        bytes[4] &= !TURN_BITS;
+        bytes[5] &= !KNOWS_TURN;
+    }
+    bytes
 }
 
 fn section_bytes(body_bytes: usize) -> u32 {

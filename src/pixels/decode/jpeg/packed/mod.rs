@@ -40,6 +40,7 @@ pub(in crate::decode) use self::symbols::{SymbolCodes, size_of_value, value_bits
 use self::head::PackedHead;
 use super::RegionLayout;
 use crate::decode::codecs::ChooseRegion;
+use crate::decode::exif::Metadata;
 use crate::decode::{Backend, Decoded, Planes, Region};
 use base::error::DecodeError;
 use base::parts::WantedBytes;
@@ -67,6 +68,12 @@ fn corrupt_row(row: usize) -> DecodeError {
 pub(in crate::decode) fn size(packed: &[u8]) -> Result<(u32, u32), DecodeError> {
     let frame = PackedHead::read(packed)?.frame;
     Ok((frame.width, frame.height))
+}
+
+/// Finds the metadata in the headers of the file, which are the last part of a packed image.
+pub(in crate::decode) fn metadata(packed: &[u8]) -> Metadata<'_> {
+    let headers = head::plain_bytes(packed).and_then(|bytes| packed.get(packed.len().checked_sub(bytes)?..));
+    headers.map_or(Metadata::default(), super::metadata)
 }
 
 /// Decodes into `out` the region of a packed image that `choose` picks. If `parts` is given, only these bytes of the
