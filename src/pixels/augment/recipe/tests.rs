@@ -2,6 +2,7 @@
 
 mod canvases;
 mod sizes;
+mod turned;
 
 use super::*;
 use crate::augment::{Axis, DType, Filter, Padding, View};

@@ -12,24 +12,29 @@ use base::simd::Level;
 
 const SIZE: (u32, u32) = (61, 43);
 
-fn stream(case: u64) -> RandomStream {
+pub(super) fn stream(case: u64) -> RandomStream {
     RandomKey::new(b"canvas", 1, 0, Use::Augment).stream(case)
 }
 
-/// `step` is the chroma subsampling along both axes.
-fn noise(random: &mut RandomStream, color: ColorModel, step: u32) -> Planes {
-    let mut plane = |step: u32| {
-        let (width, height) = (SIZE.0.div_ceil(step), SIZE.1.div_ceil(step));
+/// An image of noise; the chroma samples span `steps` columns and rows.
+pub(super) fn noise(
+    random: &mut RandomStream,
+    size: (u32, u32),
+    color: ColorModel,
+    steps: [u32; 2],
+) -> Planes {
+    let mut plane = |[step_x, step_y]: [u32; 2]| {
+        let (width, height) = (size.0.div_ceil(step_x), size.1.div_ceil(step_y));
         let data = (0..width * height + 64).map(|_| random.next_u32() as u8).collect();
         let (full_width, full_height, stride) = (width, height, width as usize);
-        let (step_x, step_y, x0, y0) = (step, step, 0, 0);
+        let (x0, y0) = (0, 0);
         Plane { data, stride, x0, y0, width, height, full_width, full_height, step_x, step_y }
     };
-    let planes = [plane(1), plane(step), plane(step)];
-    Planes { image_width: SIZE.0, image_height: SIZE.1, color, planes }
+    let planes = [plane([1, 1]), plane(steps), plane(steps)];
+    Planes { image_width: size.0, image_height: size.1, color, planes }
 }
 
-fn rendered(recipe: &Recipe, planes: &Planes, drawn: &DrawnViews) -> Vec<Vec<u8>> {
+pub(super) fn rendered(recipe: &Recipe, planes: &Planes, drawn: &DrawnViews) -> Vec<Vec<u8>> {
     let mut planes = planes.clone();
     CanvasPainter::new(Level::detect()).paint(&mut planes, drawn);
     let mut renderer = Renderer::new(recipe, Level::detect());
@@ -91,7 +96,8 @@ fn a_canvas_is_resized_as_a_padded_image_is() {
                 let recipe = Recipe::new(&request(&list), MemoryFormat::Nchw, fidelity).unwrap();
                 let keys = recipe.keys(11, 0);
                 for sample in 0..12 {
-                    let image = noise(&mut stream(sample + 100 * number as u64), ColorModel::Rgb, 1);
+                    let image =
+                        noise(&mut stream(sample + 100 * number as u64), SIZE, ColorModel::Rgb, [1; 2]);
                     let drawn = recipe.draw(&keys, sample, 0, SIZE).unwrap();
                     let seen = &drawn.views()[0];
                     let Some(canvas) = &seen.canvas else { continue };
@@ -125,7 +131,7 @@ fn views_share_one_sheet() {
         let (all, alone) = (of(&text), of(&format!("[{crop}]")));
         let mut sheets = 0;
         for sample in 0..40 {
-            let image = noise(&mut stream(sample), color, step);
+            let image = noise(&mut stream(sample), SIZE, color, [step; 2]);
             let drawn = all.draw(&all.keys(3, 0), sample, 0, SIZE).unwrap();
             let first = alone.draw(&alone.keys(3, 0), sample, 0, SIZE).unwrap();
             assert_eq!(drawn.views()[0].first_pixel(), first.views()[0].first_pixel());
