@@ -105,9 +105,10 @@ class Loader:
             num_classes]`. Vectors from `labels` are mixed as they are. Otherwise `mixed` of a batch has the class
             numbers, those of the partners, and the shares. Padding and failed samples are not mixed. A command line has
             JSON: `[{"MixUp": {"alpha": 0.2, "num_classes": 1000}}]`. None: no mixing.
-        orientation: Whether the first image that is stored rotated or mirrored, according to its EXIF or XMP data, is
-            reported (`warn`) or not (`ignore`). Both decode such images as they are stored, as torchvision does by
-            default. `ImageDataset.from_huggingface` sets `warn`, because `datasets` rotates such images.
+        orientation: What happens to images that are stored rotated or mirrored, according to their EXIF or XMP data.
+            `apply` turns them upright, and masks, boxes and crops are then those of the upright image. `warn` and
+            `ignore` decode them as they are stored, as Pillow and torchvision do by default; `warn` reports the first
+            one. `ImageDataset.from_huggingface` sets `apply`, because `datasets` turns such images.
         device: The device of the batches: `cpu`, `cuda`, `cuda:N` or `auto`. `cuda` is the GPU of this process's local
             rank, which its launcher sets, else the first GPU. `auto` is a GPU if one can be used (see `foreload
             doctor`), else the CPU. On a GPU, batches differ from those on the CPU only by the decoders' rounding.
@@ -250,7 +251,7 @@ class Loader:
         labels: str | os.PathLike[str] | Sequence[float] | Sequence[Sequence[float]] | Array | None = None,
         transforms: Transforms | Mapping[str, Transforms] | None = None,
         mix: Mixing | Sequence[Mixing] | None = None,
-        orientation: Literal["ignore", "warn"] = "ignore",
+        orientation: Literal["ignore", "warn", "apply"] = "warn",
         device: str = "auto",
         decoder: Literal["auto", "own", "nvjpeg"] = "auto",
         cpu_decode: Literal["fallback", "auto", "never"] = "fallback",

@@ -122,9 +122,10 @@ class ImageLoader(Loader):
         memory_format: Order of the images' dimensions: `nchw` or `nhwc`.
         decode: How images are decoded and resized. `fast` resizes the decoded planes and converts colours at output
             size. `exact` gives the values that PIL and torchvision compute.
-        orientation: Whether the first image that is stored rotated or mirrored, according to its EXIF or XMP data, is
-            reported (`warn`) or not (`ignore`). Both decode such images as they are stored, as torchvision does by
-            default. `ImageDataset.from_huggingface` sets `warn`, because `datasets` rotates such images.
+        orientation: What happens to images that are stored rotated or mirrored, according to their EXIF or XMP data.
+            `apply` turns them upright, and masks, boxes and crops are then those of the upright image. `warn` and
+            `ignore` decode them as they are stored, as Pillow and torchvision do by default; `warn` reports the first
+            one. `ImageDataset.from_huggingface` sets `apply`, because `datasets` turns such images.
         decoded: Whether images are decoded. False: batches hold the bytes of the files (`files` instead of `images`)
             for a decoder of your own, and packed images are converted back to their original files. Order, `labels`,
             `sample_ids` and `mask` stay the same, and the settings of images have no effect. `on_error` applies to
@@ -282,7 +283,7 @@ class ImageLoader(Loader):
         dtype: Literal["float32", "float16", "bfloat16", "uint8"] = "float32",
         memory_format: Literal["nchw", "nhwc"] = "nchw",
         decode: Literal["fast", "exact"] = "fast",
-        orientation: Literal["ignore", "warn"] = "ignore",
+        orientation: Literal["ignore", "warn", "apply"] = "warn",
         decoded: bool = True,
         device: str = "auto",
         decoder: Literal["auto", "own", "nvjpeg"] = "auto",

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -16,6 +18,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 import foreload
 import torch
 from foreload.torch import ImageDataset
+from foreload.transforms import ToDtype
 from taken_over import CLASSES, IN_ORDER, LENIENT, SAMPLES, jpeg, refused, required
 
 pytestmark = LENIENT
@@ -255,23 +258,23 @@ def test_hugging_face_columns_that_were_dropped_stay_away(saved: Any, tmp_path: 
     assert set(next(iter(named))) == {"photo"}
 
 
-def test_hugging_face_images_that_it_turns_are_reported(saved: Any, tmp_path: Path) -> None:
+def test_hugging_face_images_are_turned_as_it_turns_them(tmp_path: Path) -> None:
     import datasets
 
     exif, file = Image.Exif(), io.BytesIO()
     exif[0x112] = 6
-    Image.new("RGB", (24, 20)).save(file, "jpeg", exif=exif)
-    rows = {"image": [{"bytes": of, "path": None} for of in (jpeg(1), file.getvalue())], "label": [0, 1]}
+    Image.fromarray(np.arange(20 * 24 * 3, dtype=np.uint8).reshape(20, 24, 3)).save(file, "png", exif=exif)
+    rows = {"image": [{"bytes": file.getvalue(), "path": None}], "label": [0]}
     types = datasets.Features(image=datasets.Image(), label=datasets.Value("int64"))
     datasets.Dataset.from_dict(rows, features=types).save_to_disk(str(tmp_path / "turned"))
     turned = datasets.load_from_disk(str(tmp_path / "turned"))
-    assert [of["image"].size for of in turned] == [(24, 20), (20, 24)]
-    with pytest.warns(
-        foreload.Warning, match='`datasets` would rotate .*"image" of sample 1 .*exif_transpose'
-    ):
-        list(ImageDataset.from_huggingface(turned, batch_size=2, **IN_ORDER))
-    list(ImageDataset.from_huggingface(turned, batch_size=2, orientation="ignore", **IN_ORDER))
-    list(ImageDataset.from_huggingface(saved, batch_size=4, **IN_ORDER))
+    take = partial(
+        ImageDataset.from_huggingface, turned, batch_size=1, transforms=[ToDtype("uint8")], **IN_ORDER
+    )
+    (batch,) = take(memory_format="nhwc", decode="exact")
+    assert np.array_equal(np.from_dlpack(batch.images[0]), np.asarray(turned[0]["image"]))
+    with pytest.warns(foreload.Warning, match='"image" of sample 0 .*orientation="apply"'):
+        list(take(orientation="warn"))
 
 
 @pytest.mark.parametrize("how", ["anew", "moved", "in place"])
