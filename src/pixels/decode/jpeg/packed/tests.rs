@@ -4,7 +4,7 @@ use super::coefficients::{ImageBlocks, block_count, read_packed};
 use super::pack::MEMORY_OF_BLOCK;
 use super::*;
 use crate::decode::jpeg::markers::ScanHeader;
-use crate::decode::{Decoder, KeepReason};
+use crate::decode::{Decoder, KeepReason, Turn};
 use base::rng::{RandomKey, Use};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
@@ -145,6 +145,30 @@ fn an_outline_says_which_parts_a_region_needs() {
         }
     }
     assert!(part < whole * 9 / 10, "{part} of {whole} bytes");
+}
+
+/// A summary knows the orientation that the file's headers have. Without it, as in old datasets, all else is the same.
+#[test]
+fn a_summary_knows_how_an_image_is_turned() {
+    let file = files().swap_remove(0);
+    for exif in 1..=8 {
+        let segment =
+            [b"\xFF\xE1\0\x22Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0", &[exif][..], &[0; 6]];
+        let turned = [&file[..2], &segment.concat(), &file[2..]].concat();
+        let mut packed = Vec::new();
+        Packer::new().pack(&turned, &mut packed).unwrap();
+        assert_eq!(crate::decode::orientation(&packed), (exif > 1).then_some(exif));
+        let bytes = PackedHeaderSummary::of(&packed).unwrap();
+        let mut old = bytes;
+        (old[4], old[5]) = (old[4] & 0b0011_0111, old[5] & !8);
+        let [new, old_summary] = [bytes, old].map(|bytes| PackedHeaderSummary::read(&bytes).unwrap());
+        assert_eq!((new.turn().map(Turn::exif), old_summary.turn()), (Some(exif), None));
+        let (width, height) = new.size();
+        let region = Region { x: 0, y: height / 2, width, height: 1 };
+        let parts = new.parts(region, packed.len() as u32).unwrap();
+        assert_eq!(Some(parts), old_summary.parts(region, packed.len() as u32));
+        assert!([bytes, old].iter().all(|by| PackedHeaderSummary::parts_are_intact(by, &packed, parts)));
+    }
 }
 
 /// An image with more rows of MCUs than a header summary has row ends.
