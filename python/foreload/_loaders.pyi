@@ -348,8 +348,9 @@ class ImageLoader(Loader):
 
         Source pixels x..x+width, y..y+height, with `padding` added at the left, top, right and bottom, are resized to
         resized_width x resized_height. The output, of output_width x output_height, shows the window of it that begins
-        at (left, top), and padding outside of it. flip and vertical_flip mirror that. `ops` are the operations that are
-        then applied to the grey levels, in order. Each is a dict of the name of a function of
+        at (left, top), and padding outside of it. flip and vertical_flip mirror that. `orientation` is the EXIF
+        orientation by which the source was turned upright before; 1 unless the setting is `apply`. `ops` are the
+        operations that are then applied to the grey levels, in order. Each is a dict of the name of a function of
         `torchvision.transforms.v2.functional` ("op") and its parameters. `erasures` are rectangles of the finished
         image that are overwritten. The method `mix` returns how the image is then mixed with its partner.
 

@@ -59,6 +59,7 @@ class View(TypedDict):
     top: int
     flip: bool
     vertical_flip: bool
+    orientation: int
     output_width: int
     output_height: int
     ops: list[dict[str, Any]]

@@ -76,7 +76,13 @@ pub(crate) fn rotated_image(context: &SampleContext, image: usize, sample: u64, 
     if context.config.orientation != Orientation::Warn {
         return;
     }
-    let Some(orientation) = orientation(bytes) else { return };
+    if let Some(orientation) = orientation(bytes) {
+        rotated(context, image, sample, orientation);
+    }
+}
+
+/// Warns about the first image that has another orientation than 1, with `orientation="warn"`.
+pub(crate) fn rotated(context: &SampleContext, image: usize, sample: u64, orientation: u8) {
     context.index.notices().warn_once("turned", || {
         let path = context.index.path(context.index.extent(sample).file);
         format!(

@@ -13,7 +13,7 @@
 //! With `orientation="apply"`, images are read in parts only if their header summary says that they are stored upright:
 //! the orientation of other images is in the last bytes of a packed image, which are not read with the parts.
 
-use super::{context::SampleContext, run::EpochRun};
+use super::{context::SampleContext, notify, run::EpochRun};
 use crate::config::{CpuDecode, Device, FieldContent, ImageField};
 use base::parts::{SummarizedBytes, WantedBytes};
 use data::dataset::{Extent, MemberBytes};
@@ -48,9 +48,11 @@ pub(crate) fn wanted_parts(
     };
     let header_summary =
         PackedHeaderSummary::read(&summarized.header_summary).filter(|_| summarized.length > WORTHWHILE)?;
-    let turns = context.config.orientation == Orientation::Apply;
-    if turns && header_summary.turn() != Some(Turn::UPRIGHT) {
-        return None;
+    let is_turned = header_summary.turn() != Some(Turn::UPRIGHT);
+    match (context.config.orientation, header_summary.turn()) {
+        (Orientation::Apply, _) if is_turned => return None,
+        (Orientation::Warn, Some(turn)) if is_turned => notify::rotated(context, 0, sample, turn.exif()),
+        _ => {}
     }
     let mut wanted: Option<WantedBytes> = None;
     for draw in draws {
