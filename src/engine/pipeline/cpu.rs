@@ -43,6 +43,8 @@ pub(crate) struct CpuDecoder {
     /// which the image was painted.
     pub planes: Planes,
     pub decoded_by: Option<Backend>,
+    /// Whether planes are transposed as the views need them, because the kernels of a GPU do not transpose.
+    for_kernels: bool,
 }
 
 impl CpuDecoder {
@@ -50,7 +52,11 @@ impl CpuDecoder {
         let config = &context.config;
         let decoder = Decoder::new(config.max_pixels).with_damaged(config.damaged);
         let painter = CanvasPainter::new(Level::detect());
-        Self { decoder, painter, planes: Planes::default(), decoded_by: None }
+        Self { decoder, painter, planes: Planes::default(), decoded_by: None, for_kernels: false }
+    }
+
+    pub(crate) fn for_kernels(self) -> Self {
+        Self { for_kernels: true, ..self }
     }
 
     pub(crate) fn decode(
@@ -113,6 +119,9 @@ impl CpuDecoder {
         };
         if let (Ok(drawn), Ok(_)) = (&drawn, &decoded) {
             self.painter.paint(&mut self.planes, drawn);
+            if self.for_kernels {
+                self.painter.transpose(&mut self.planes, drawn);
+            }
         }
         (drawn, decoded)
     }

@@ -110,7 +110,7 @@ pub struct CanvasPainter {
 /// Makes rows of R, G and B from planes, as libjpeg does.
 #[derive(Debug)]
 pub(super) struct ColourRows {
-    level: Level,
+    pub(super) level: Level,
     upsamplers: [Upsampler; 3],
     converted: [Vec<u8>; 3],
 }

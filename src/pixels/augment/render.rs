@@ -20,6 +20,7 @@
 //! compare them.
 
 use super::kernels::{self, Colour, ColumnTaps, Finish, ResizedRows, RowTaps};
+use super::turned::SourceRows;
 use super::upsample::{PADDING, Upsampler};
 use super::{Fidelity, Output, View};
 use crate::decode::{ColorModel, Plane, Planes, Region, Upsampling};
@@ -41,6 +42,7 @@ pub struct Augmenter {
     finish: Finish,
     /// The filters of each component. Components with the same upsampling use the filters of the first such component.
     filters: [Filters; 3],
+    sources: [SourceRows; 3],
     rings: [RowBuffer; 3],
     values: Vec<u8>,
     upsamplers: [Upsampler; 3],
@@ -72,6 +74,7 @@ impl Augmenter {
             output,
             level: level.lowered(),
             filters: Default::default(),
+            sources: Default::default(),
             rings: Default::default(),
             values: Default::default(),
             upsamplers: Default::default(),
@@ -118,6 +121,12 @@ impl Augmenter {
     /// # Panics
     /// If `out` has another size, or `planes` do not hold [`View::region`] as [`Planes`] promises.
     pub fn render(&mut self, planes: &Planes, view: &View, out: &mut [u8]) {
+        self.render_turned(planes, view, false, out);
+    }
+
+    /// Renders like [`Augmenter::render`]. If `transposed`, the columns of `planes` are the rows of the image; such
+    /// planes are not Y, Cb and Cr in the `exact` pass.
+    pub(super) fn render_turned(&mut self, planes: &Planes, view: &View, transposed: bool, out: &mut [u8]) {
         assert_eq!(out.len(), self.output.bytes(), "the output buffer has the size of one image");
         let (width, height) = (self.output.width as usize, self.output.height as usize);
         let (shown_x, shown_y) = (view.columns(&self.output).shown(), view.rows(&self.output).shown());
@@ -131,7 +140,7 @@ impl Augmenter {
             let exact = self.output.fidelity == Fidelity::Exact;
             match planes.color {
                 ColorModel::YCbCr if exact => self.render_converted(planes, view, rows.clone(), out),
-                _ => self.render_planes(planes, view, rows.clone(), out),
+                _ => self.render_planes((planes, transposed), view, rows.clone(), out),
             }
         }
         if view.vertical_flip {
@@ -154,7 +163,13 @@ impl Augmenter {
     }
 
     /// Resizes each plane at its own resolution.
-    fn render_planes(&mut self, planes: &Planes, view: &View, rows: std::ops::Range<usize>, out: &mut [u8]) {
+    fn render_planes(
+        &mut self,
+        (planes, transposed): (&Planes, bool),
+        view: &View,
+        rows: std::ops::Range<usize>,
+        out: &mut [u8],
+    ) {
         let fraction = match self.output.fidelity {
             Fidelity::Fast => kernels::FRACTION,
             Fidelity::Exact => 0,
@@ -167,18 +182,16 @@ impl Augmenter {
         self.finish.colour = colour;
         let mut of = [0; 3];
         for (c, plane) in planes.planes[..count].iter().enumerate() {
-            let sampling = plane.upsampling();
+            let sampling = self.sources[c].begin(plane, transposed);
             of[c] = (0..c).find(|&b| self.filters[b].sampling == Some(sampling)).unwrap_or(c);
             self.filters[c].sampling = None;
             if of[c] == c {
                 self.filters[c].build(self.level, &self.output, view, sampling);
             }
             let filters = &self.filters[of[c]];
-            assert_holds(
-                &planes.planes[c],
-                filters.columns.taps.sample_range.clone(),
-                filters.rows.taps.sample_range.clone(),
-            );
+            let (across, down) = (&filters.columns.taps.sample_range, &filters.rows.taps.sample_range);
+            let (columns, rows) = if transposed { (down, across) } else { (across, down) };
+            assert_holds(plane, columns.clone(), rows.clone());
             self.rings[c].start(filters.rows.depth, filters.columns.width());
         }
         for row in rows {
@@ -186,12 +199,12 @@ impl Augmenter {
                 let filters = &self.filters[of[c]];
                 let taps = (&filters.columns.taps, &filters.rows.taps);
                 let shift = taps.0.bits - fraction;
-                let skip = taps.0.sample_range.start - plane.x0;
+                let (skip, start) = (taps.0.sample_range.start, taps.1.sample_range.start);
                 let last = taps.1.sample_range.end - 1;
                 while self.rings[c].made < filters.rows.needed(row) {
-                    let first = taps.1.sample_range.start + 2 * self.rings[c].made as u32;
-                    let sources = [first, (first + 1).min(last)]
-                        .map(|y| &plane.data[(y - plane.y0) as usize * plane.stride + skip as usize..]);
+                    let first = start + 2 * self.rings[c].made as u32;
+                    let pair = (start, [first, (first + 1).min(last)]);
+                    let sources = self.sources[c].pair(self.level, plane, pair, skip);
                     let to = self.rings[c].next();
                     kernels::resize_columns(self.level, sources, &filters.columns, shift, to);
                 }

@@ -2,14 +2,15 @@
 //! boxes, operations. Only the planes are decoded as they are stored, and there are two ways to make them fit the
 //! views:
 //!
-//! - Mirroring costs nothing: the view of a mirrored image is the mirrored view. If axes were exchanged, too, the planes
-//!   are transposed at their own resolution.
-//! - Where this would not give the bits of an upright file, the region is converted to RGB, turned, and then used like
+//! - Mirroring costs nothing: the view of a mirrored image is the mirrored view. If axes were exchanged, too, the pass
+//!   transposes the planes at their own resolution, 64 columns at a time, so that the transposed rows stay in a cache.
+//! - Where this would not give the bits of an upright file, the region is converted to RGB, mirrored, and then used like
 //!   an upright image: `exact` rounds where PIL rounds, nearest filters are not symmetric, and padding before a resize
 //!   needs RGB in any case.
 
-use super::{Axis, CanvasPainter, DrawnViews, Output, View};
-use crate::decode::{ColorModel, Planes, Region, Turn};
+use super::{Axis, CanvasPainter, DrawnView, DrawnViews, Output, View};
+use crate::decode::{ColorModel, Plane, Planes, Region, STRIP, Turn, Upsampling};
+use base::simd::Level;
 
 /// An image for which views are drawn.
 #[derive(Debug, Clone, Copy)]
@@ -43,15 +44,23 @@ impl View {
 }
 
 impl CanvasPainter {
-    /// Turns `planes`, which hold [`DrawnViews::region`] of an image, as the views of the image need them.
+    /// Turns `planes`, which hold [`DrawnViews::region`] of an image, as the views of the image need them. Their columns
+    /// stay the rows of the image unless a canvas follows: the pass transposes them, or [`CanvasPainter::transpose`].
     pub(super) fn turn(&mut self, planes: &mut Planes, drawn: &DrawnViews) {
-        let turn = drawn.turn();
         if drawn.needs_upright_planes() {
             self.convert_mirrored(planes, drawn);
             std::mem::swap(planes, &mut self.turned);
         }
-        if turn.transposes() {
-            planes.transpose_to(&mut self.turned);
+        if drawn.canvas().is_some() && drawn.turn().transposes() {
+            planes.transpose_to(self.rows.level, &mut self.turned);
+            std::mem::swap(planes, &mut self.turned);
+        }
+    }
+
+    /// Transposes painted planes whose columns are the rows of the views, for kernels that do not transpose.
+    pub fn transpose(&mut self, planes: &mut Planes, drawn: &DrawnViews) {
+        if drawn.views().iter().any(DrawnView::has_transposed_planes) {
+            planes.transpose_to(self.rows.level, &mut self.turned);
             std::mem::swap(planes, &mut self.turned);
         }
     }
@@ -81,5 +90,49 @@ impl CanvasPainter {
                 }
             }
         }
+    }
+}
+
+/// The rows of a component as a pass reads them: those of a plane, or its columns.
+#[derive(Debug, Default)]
+pub(super) struct SourceRows {
+    /// The transposed strip, and its first row; `None` before the first strip of an image.
+    strip: Vec<u8>,
+    first: Option<u32>,
+    transposed: bool,
+}
+
+impl SourceRows {
+    /// Begins an image. Returns how the rows' samples are upsampled across and down.
+    pub(super) fn begin(&mut self, plane: &Plane, transposed: bool) -> (Upsampling, Upsampling) {
+        (self.first, self.transposed) = (None, transposed);
+        match transposed {
+            true => Upsampling::of([plane.full_height, plane.full_width], [plane.step_y, plane.step_x]),
+            false => plane.upsampling(),
+        }
+    }
+
+    /// Returns the samples from column `skip` on of row `first` and of row `next`, which is the same or the next one.
+    /// Rows are counted in the component, and come in pairs, in order, beginning with row `start`.
+    pub(super) fn pair<'a>(
+        &'a mut self,
+        level: Level,
+        plane: &'a Plane,
+        (start, [first, next]): (u32, [u32; 2]),
+        skip: u32,
+    ) -> [&'a [u8]; 2] {
+        if !self.transposed {
+            let skip = (skip - plane.x0) as usize;
+            return [first, next].map(|y| &plane.data[(y - plane.y0) as usize * plane.stride + skip..]);
+        }
+        let (skip, stride) = ((skip - plane.y0) as usize, plane.transposed_stride());
+        let strip = first - (first - start) % STRIP as u32;
+        if self.first != Some(strip) {
+            // Vectors read beyond the samples of the last row.
+            self.strip.resize((STRIP + 1) * stride, 0);
+            plane.transpose_strip(level, (strip - plane.x0) as usize, &mut self.strip);
+            self.first = Some(strip);
+        }
+        [first, next].map(|y| &self.strip[(y - strip) as usize * stride + skip..])
     }
 }

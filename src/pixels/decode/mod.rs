@@ -21,6 +21,7 @@ mod mask;
 mod npy;
 pub mod nvjpeg;
 mod planes;
+mod transpose;
 mod turn;
 mod upsampling;
 
@@ -36,6 +37,7 @@ pub use jpeg::rows::RowStarts;
 pub use layout::{PlaneLayout, PlanesLayout};
 pub use mask::Mask;
 pub use npy::{NpyArray, NpyHeader, NpyPrefix};
+pub(crate) use transpose::STRIP;
 pub use turn::Turn;
 pub use upsampling::Upsampling;
 

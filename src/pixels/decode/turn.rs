@@ -1,13 +1,6 @@
 //! Orientations: how the stored pixels of an image are mirrored and transposed so that the image is upright.
 
-use super::planes::ensure_length;
-use super::{ColorModel, Plane, Planes, Region};
-
-/// The bytes after the last sample of a plane that readers may load.
-const SLACK: usize = 64;
-
-/// The side of the blocks that are transposed in registers.
-const BLOCK: usize = 16;
+use super::Region;
 
 /// For each EXIF orientation from 1 on: whether columns are mirrored (1), rows are mirrored (2), and whether both axes
 /// were exchanged before (4).
@@ -70,84 +63,6 @@ impl Turn {
     }
 }
 
-impl Planes {
-    /// Writes these planes to `to`, with rows as columns. Components keep their subsampling.
-    pub(crate) fn transpose_to(&self, to: &mut Self) {
-        (to.image_width, to.image_height, to.color) = (self.image_height, self.image_width, self.color);
-        let count = if self.color == ColorModel::Gray { 1 } else { 3 };
-        for (to, plane) in to.planes.iter_mut().zip(&self.planes).take(count) {
-            to.fill_with_transposed(plane);
-        }
-    }
-}
-
-impl Plane {
-    fn fill_with_transposed(&mut self, from: &Self) {
-        (self.x0, self.y0) = (from.y0, from.x0);
-        (self.width, self.height) = (from.height, from.width);
-        (self.full_width, self.full_height) = (from.full_height, from.full_width);
-        (self.step_x, self.step_y) = (from.step_y, from.step_x);
-        // Rows are whole cache lines, of an odd number, so that the rows of a block are in different sets of a cache.
-        self.stride = (self.width as usize).div_ceil(64) * 64 | 64;
-        let rows = (self.height as usize).next_multiple_of(BLOCK);
-        ensure_length(&mut self.data, self.stride * rows + SLACK);
-        let (columns, last_row) = (from.width as usize, from.height as usize - 1);
-        // The samples of 64 stored rows become whole lines. Blocks at the edges also take bytes that are no samples.
-        for strip in (0..=last_row).step_by(64) {
-            for column in (0..columns).step_by(BLOCK) {
-                for row in (strip..=last_row.min(strip + 63)).step_by(BLOCK) {
-                    let at = |n: usize| (row + n).min(last_row) * from.stride + column;
-                    let block = std::array::from_fn(|n| {
-                        from.data[at(n)..].first_chunk().copied().unwrap_or_default()
-                    });
-                    for (n, line) in transposed(block).into_iter().enumerate() {
-                        self.data[(column + n) * self.stride + row..][..BLOCK].copy_from_slice(&line);
-                    }
-                }
-            }
-        }
-    }
-}
-
-type Lines = [[u8; BLOCK]; BLOCK];
-
-/// Transposes a block: four times, lines n and n + 8 are interleaved to lines 2n and 2n + 1.
-#[cfg(target_arch = "x86_64")]
-#[inline]
-fn transposed(lines: Lines) -> Lines {
-    // SAFETY: every processor of this architecture has SSE2.
-    unsafe { transposed_by_sse2(lines) }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[inline]
-#[target_feature(enable = "sse2")]
-fn transposed_by_sse2(lines: Lines) -> Lines {
-    use std::arch::x86_64::{
-        _mm_cvtsi128_si64, _mm_set_epi64x, _mm_unpackhi_epi8, _mm_unpackhi_epi64, _mm_unpacklo_epi8,
-    };
-    let mut vectors = lines.map(|line| {
-        let whole = u128::from_le_bytes(line);
-        _mm_set_epi64x((whole >> 64) as i64, whole as i64)
-    });
-    for _ in 0..4 {
-        let from = vectors;
-        vectors = std::array::from_fn(|n| match n % 2 {
-            0 => _mm_unpacklo_epi8(from[n / 2], from[n / 2 + BLOCK / 2]),
-            _ => _mm_unpackhi_epi8(from[n / 2], from[n / 2 + BLOCK / 2]),
-        });
-    }
-    vectors.map(|vector| {
-        let high = _mm_cvtsi128_si64(_mm_unpackhi_epi64(vector, vector)) as u64;
-        (u128::from(high) << 64 | u128::from(_mm_cvtsi128_si64(vector) as u64)).to_le_bytes()
-    })
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn transposed(lines: Lines) -> Lines {
-    std::array::from_fn(|x| std::array::from_fn(|y| lines[y][x]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,29 +92,6 @@ mod tests {
         assert_eq!(shown(8), [2, 5, 1, 4, 0, 3]);
         for none in [None, Some(0), Some(1), Some(9)] {
             assert_eq!(Turn::of_exif(none), Turn::UPRIGHT);
-        }
-    }
-
-    #[test]
-    fn transposed_planes_have_every_sample() {
-        for (width, height) in [(1, 1), (16, 16), (15, 17), (130, 67), (64, 200), (3, 65)] {
-            let stride = width as usize + 5;
-            let data = (0..stride * height as usize + SLACK).map(|at| (at * 7 + at / 256) as u8).collect();
-            let (x0, y0, step_x, step_y) = (3, 8, 2, 1);
-            let (full_width, full_height) = (width + 4, height + 9);
-            let plane =
-                Plane { data, stride, x0, y0, width, height, full_width, full_height, step_x, step_y };
-            let mut turned = Plane::default();
-            turned.fill_with_transposed(&plane);
-            assert_eq!((turned.x0, turned.y0, turned.width, turned.height), (y0, x0, height, width));
-            assert_eq!((turned.full_width, turned.step_x, turned.step_y), (full_height, step_y, step_x));
-            for (x, y) in (0..width as usize).flat_map(|x| (0..height as usize).map(move |y| (x, y))) {
-                assert_eq!(
-                    turned.data[x * turned.stride + y],
-                    plane.data[y * stride + x],
-                    "{width}×{height}"
-                );
-            }
         }
     }
 }

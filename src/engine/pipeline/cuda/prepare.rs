@@ -91,7 +91,7 @@ impl Preparer {
         Self {
             context: context.clone(),
             stage: stage.clone(),
-            cpu: CpuDecoder::new(context),
+            cpu: CpuDecoder::new(context).for_kernels(),
             originals: OriginalFiles::default(),
             arrays: ArrayScratch::default(),
             geometries: Vec::new(),

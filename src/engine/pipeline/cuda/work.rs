@@ -42,7 +42,7 @@ impl<'a> LaneReceiver<'a> {
     pub(crate) fn new(context: &'a SampleContext, stage: &'a GpuStage) -> Result<Self> {
         let staging = LaneStaging::new(context, stage)?;
         let (originals, arrays) = (OriginalFiles::default(), ArrayScratch::default());
-        Ok(Self { context, stage, cpu: CpuDecoder::new(context), originals, arrays, staging })
+        Ok(Self { context, stage, cpu: CpuDecoder::new(context).for_kernels(), originals, arrays, staging })
     }
 
     pub(crate) fn receive(&self, item: PreparedSample) -> LaneSample {

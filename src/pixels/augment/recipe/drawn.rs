@@ -10,8 +10,9 @@ use crate::decode::{Region, Turn};
 pub struct DrawnView {
     /// The mapping from source pixels to output pixels.
     pub view: View,
-    /// The same view of the planes from which it is rendered, if these are the mirrored image; `None`: `view`.
-    pub of_planes: Option<View>,
+    /// The same view of the planes from which it is rendered, and whether the columns of these planes are the rows of
+    /// the view, for an image that is stored rotated or mirrored. `None`: `view`, and they are not.
+    pub of_planes: Option<(View, bool)>,
     /// The number of columns of the output.
     pub width: u32,
     /// The number of rows of the output.
@@ -55,7 +56,12 @@ const MAX_PIXELS: u64 = 1 << 28;
 impl DrawnView {
     /// Returns the view of the planes from which the image is rendered.
     pub fn planes_view(&self) -> &View {
-        self.of_planes.as_ref().unwrap_or(&self.view)
+        self.of_planes.as_ref().map_or(&self.view, |(view, _)| view)
+    }
+
+    /// Returns whether the rows of the planes are the columns of [`DrawnView::planes_view`].
+    pub(in crate::augment) fn has_transposed_planes(&self) -> bool {
+        self.of_planes.as_ref().is_some_and(|(_, transposed)| *transposed)
     }
 
     /// Returns the first column and row of the source that are resized.
@@ -105,9 +111,11 @@ impl DrawnViews {
                 || recipes.iter().any(|recipe| recipe.output.fidelity == Fidelity::Exact)
                 || views.iter().any(|drawn| !drawn.view.filter.interpolates()));
         let size = turn.shown(stored);
-        if is_turned && !needs_upright_planes {
+        if is_turned && !is_on_canvas {
+            let mirrors = if needs_upright_planes { [false; 2] } else { turn.mirrors() };
             for (drawn, recipe) in views.iter_mut().zip(recipes) {
-                drawn.of_planes = Some(drawn.view.mirrored(turn.mirrors(), size, &recipe.output(drawn)));
+                let view = drawn.view.mirrored(mirrors, size, &recipe.output(drawn));
+                drawn.of_planes = Some((view, turn.transposes()));
             }
         }
         let of_view =
@@ -142,8 +150,8 @@ impl DrawnViews {
         self.turn
     }
 
-    /// Returns whether the views need the planes of an upright image, in grey or RGB. Otherwise they are rendered from
-    /// the decoded planes, transposed if the image is.
+    /// Returns whether the views need planes in grey or RGB that are not mirrored. Otherwise they are rendered from the
+    /// decoded planes.
     pub(in crate::augment) fn needs_upright_planes(&self) -> bool {
         self.needs_upright_planes
     }

@@ -76,14 +76,19 @@ impl ListRenderer {
 
     fn render(&mut self, planes: &Planes, drawn: &DrawnView, out: &mut [u8]) {
         let DrawnView { width, height, ops, erasures, .. } = drawn;
-        let view = drawn.planes_view();
+        let (view, transposed) = (drawn.planes_view(), drawn.has_transposed_planes());
         self.augmenter.set_size(*height, *width);
         if let Some(LevelsRenderer { augmenter, pass }) = &mut self.levels {
             augmenter.set_size(*height, *width);
-            augmenter.render(planes, view, pass.levels(*width as usize * *height as usize));
+            augmenter.render_turned(
+                planes,
+                view,
+                transposed,
+                pass.levels(*width as usize * *height as usize),
+            );
             self.augmenter.store(pass.run(ops, (*width, *height)), out);
         } else {
-            self.augmenter.render(planes, view, out);
+            self.augmenter.render_turned(planes, view, transposed, out);
         }
         erase(self.level, erasures, self.augmenter.output(), out);
     }
