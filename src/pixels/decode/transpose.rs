@@ -10,6 +10,9 @@ pub(crate) const STRIP: usize = 64;
 /// The number of rows that are transposed together.
 const BLOCK: usize = 16;
 
+/// The number of rows from the rows that are transposed to those that are fetched into the caches.
+const AHEAD: usize = 64;
+
 /// The bytes after the last sample of a plane that readers may load.
 const SLACK: usize = 64;
 
@@ -44,8 +47,11 @@ impl Plane {
     /// bytes apart. Rows of columns after the last one get any bytes. `level` must be supported by this processor.
     pub(crate) fn transpose_strip(&self, level: Level, column: usize, to: &mut [u8]) {
         let (last, stride) = (self.height as usize - 1, self.transposed_stride());
+        let from = |row: usize, column: usize| &self.data[row.min(last) * self.stride + column..];
         for row in (0..=last).step_by(BLOCK) {
-            let line = |n: usize| self.data[(row + n).min(last) * self.stride + column..].first_chunk();
+            // Processors do not fetch ahead from row to row.
+            (0..BLOCK).for_each(|n| prefetch(from(row + AHEAD + n, column + STRIP - 1)));
+            let line = |n: usize| from(row + n, column).first_chunk();
             let lines = std::array::from_fn(|n| line(n).unwrap_or(&[0; STRIP]));
             transpose(level, lines, stride, &mut to[row..]);
         }
@@ -69,36 +75,70 @@ fn transpose(level: Level, lines: [&[u8; STRIP]; BLOCK], stride: usize, to: &mut
     }
 }
 
+/// Fetches the cache line of the first byte.
+fn prefetch(bytes: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch changes no memory, and every processor of this architecture has the instruction.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(bytes.as_ptr().cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = bytes;
+}
+
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::{BLOCK, STRIP};
     use std::arch::x86_64::*;
     use std::mem::transmute;
 
-    /// Defines a transposition by vectors of several blocks of 16×16 bytes. In each block, lines n and n + 8 are
-    /// interleaved to lines 2n and 2n + 1; four such steps transpose it.
+    /// Interleaves lines n and n + 8 to lines 2n and 2n + 1. Without loops, all lines stay in registers.
+    macro_rules! interleaved {
+        ($low:ident, $high:ident, $v:ident) => {
+            interleaved!($low, $high, $v: 0 8, 1 9, 2 10, 3 11, 4 12, 5 13, 6 14, 7 15)
+        };
+        ($low:ident, $high:ident, $v:ident: $($a:literal $b:literal),*) => {
+            [$($low($v[$a], $v[$b]), $high($v[$a], $v[$b])),*]
+        };
+    }
+
+    /// Defines a transposition by vectors of several blocks of 16×16 bytes. Four interleaving steps transpose a block.
     macro_rules! transposition {
-        ($name:ident, $features:literal, $blocks:literal, $zero:ident, $low:ident, $high:ident) => {
+        ($name:ident, $features:literal, $blocks:literal, $vector:ty, $low:ident, $high:ident) => {
             #[target_feature(enable = $features)]
             pub(super) fn $name(lines: [&[u8; STRIP]; BLOCK], stride: usize, to: &mut [u8]) {
-                for first in (0..STRIP).step_by($blocks * BLOCK) {
-                    let mut vectors = [$zero(); BLOCK];
-                    for (vector, line) in vectors.iter_mut().zip(lines) {
-                        if let Some(bytes) = line[first..].first_chunk::<{ $blocks * BLOCK }>() {
-                            // SAFETY: a vector has as many bytes, and any bits are one.
-                            *vector = unsafe { transmute(*bytes) };
-                        }
-                    }
-                    for _ in 0..4 {
-                        let from = vectors;
-                        for n in 0..BLOCK / 2 {
-                            vectors[2 * n] = $low(from[n], from[n + BLOCK / 2]);
-                            vectors[2 * n + 1] = $high(from[n], from[n + BLOCK / 2]);
-                        }
-                    }
-                    for (n, vector) in vectors.into_iter().enumerate() {
+                const BYTES: usize = $blocks * BLOCK;
+                for first in (0..STRIP).step_by(BYTES) {
+                    let load = |n: usize| -> $vector {
+                        let bytes: &[u8; BYTES] = lines[n][first..].first_chunk().unwrap_or(&[0; BYTES]);
+                        // SAFETY: a vector has as many bytes, and any bits are one.
+                        unsafe { transmute(*bytes) }
+                    };
+                    let v = [
+                        load(0),
+                        load(1),
+                        load(2),
+                        load(3),
+                        load(4),
+                        load(5),
+                        load(6),
+                        load(7),
+                        load(8),
+                        load(9),
+                        load(10),
+                        load(11),
+                        load(12),
+                        load(13),
+                        load(14),
+                        load(15),
+                    ];
+                    let v = interleaved!($low, $high, v);
+                    let v = interleaved!($low, $high, v);
+                    let v = interleaved!($low, $high, v);
+                    let v: [$vector; BLOCK] = interleaved!($low, $high, v);
+                    for (n, vector) in v.iter().enumerate() {
                         // SAFETY: the arrays have as many bytes as the vector.
-                        let blocks: [[u8; BLOCK]; $blocks] = unsafe { transmute(vector) };
+                        let blocks: [[u8; BLOCK]; $blocks] = unsafe { transmute(*vector) };
                         for (block, bytes) in blocks.iter().enumerate() {
                             to[(first + block * BLOCK + n) * stride..][..BLOCK].copy_from_slice(bytes);
                         }
@@ -108,15 +148,8 @@ mod x86 {
         };
     }
 
-    transposition!(avx2, "avx2", 2, _mm256_setzero_si256, _mm256_unpacklo_epi8, _mm256_unpackhi_epi8);
-    transposition!(
-        avx512,
-        "avx512f,avx512bw",
-        4,
-        _mm512_setzero_si512,
-        _mm512_unpacklo_epi8,
-        _mm512_unpackhi_epi8
-    );
+    transposition!(avx2, "avx2", 2, __m256i, _mm256_unpacklo_epi8, _mm256_unpackhi_epi8);
+    transposition!(avx512, "avx512f,avx512bw", 4, __m512i, _mm512_unpacklo_epi8, _mm512_unpackhi_epi8);
 }
 
 #[cfg(test)]
