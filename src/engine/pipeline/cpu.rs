@@ -17,8 +17,8 @@ pub(crate) struct SampleImage<'a> {
     pub image: usize,
     pub draw: Draw,
     pub bytes: &'a [u8],
-    /// The byte ranges of the file that were read; `None` if the whole file was read. All other bytes are undefined. With
-    /// `orientation="apply"`, only images that are stored upright are read in parts.
+    /// The byte ranges of the file that were read; `None` if the whole file was read. All other bytes are undefined.
+    /// With `orientation="apply"`, only images that are stored upright are read in parts.
     pub parts: Option<WantedBytes>,
     pub views: ViewsFrom<'a>,
 }

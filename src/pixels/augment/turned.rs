@@ -3,10 +3,11 @@
 //! views:
 //!
 //! - Mirroring costs nothing: the view of a mirrored image is the mirrored view. If axes were exchanged, too, the pass
-//!   transposes the planes at their own resolution, 64 columns at a time, so that the transposed rows stay in a cache.
-//! - Where this would not give the bits of an upright file, the region is converted to RGB, mirrored, and then used like
-//!   an upright image: `exact` rounds where PIL rounds, nearest filters are not symmetric, and padding before a resize
-//!   needs RGB in any case.
+//!   transposes the planes at their own resolution. It takes 64 columns at a time, so that the transposed rows stay in
+//!   a cache.
+//! - Where this would not give the bits of an upright file, the region is converted to RGB and mirrored first. Then it
+//!   is used like an upright image. `exact` needs this because it rounds where PIL rounds. Nearest filters need it
+//!   because they are not symmetric. Padding before a resize needs RGB in any case.
 
 use super::{Axis, CanvasPainter, DrawnView, DrawnViews, Output, View};
 use crate::decode::{ColorModel, Plane, Planes, Region, STRIP, Turn, Upsampling};
@@ -44,8 +45,9 @@ impl View {
 }
 
 impl CanvasPainter {
-    /// Turns `planes`, which hold [`DrawnViews::region`] of an image, as the views of the image need them. Their columns
-    /// stay the rows of the image unless a canvas follows: the pass transposes them, or [`CanvasPainter::transpose`].
+    /// Turns `planes`, which hold [`DrawnViews::region`] of an image, as the views of the image need them. Their
+    /// columns stay the rows of the image unless a canvas follows: the pass transposes them, or
+    /// [`CanvasPainter::transpose`].
     pub(super) fn turn(&mut self, planes: &mut Planes, drawn: &DrawnViews) {
         if drawn.needs_upright_planes() {
             self.convert_mirrored(planes, drawn);

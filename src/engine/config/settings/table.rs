@@ -283,9 +283,9 @@ settings! {
     /// `exact` gives the values that PIL and torchvision compute.
     decode: Fidelity = Fidelity::Fast, OneOf::names(), Images, Batch.images_only();
 
-    /// What happens to images that are stored rotated or mirrored, according to their EXIF or XMP data. `apply` turns them
-    /// upright, and masks, boxes and crops are then those of the upright image. `warn` and `ignore` decode them as they
-    /// are stored, as Pillow and torchvision do by default; `warn` reports the first one.
+    /// What happens to images that are stored rotated or mirrored, according to their EXIF or XMP data. `apply` turns
+    /// them upright, and masks, boxes and crops are then those of the upright image. `warn` and `ignore` decode them as
+    /// they are stored, as Pillow and torchvision do by default; `warn` reports the first one.
     /// `ImageDataset.from_huggingface` sets `apply`, because `datasets` turns such images.
     orientation: Orientation = Orientation::Warn, OneOf::names(), Images, Batch.not_in_files();
 

@@ -159,8 +159,8 @@ impl Recipe {
         self.draw_image(keys, sample, occurrence, &of)
     }
 
-    /// Draws as [`Recipe::draw`] does, for an image that may be stored rotated or mirrored, and with boxes by which some
-    /// transforms choose their crop. All draws are those of the upright image.
+    /// Draws as [`Recipe::draw`] does, for an image that may be stored rotated or mirrored, and with boxes by which
+    /// some transforms choose their crop. All draws are those of the upright image.
     ///
     /// # Errors
     /// The errors of [`Recipe::draw`].

@@ -99,8 +99,8 @@ impl PackedHeaderSummary {
         Some(Self { frame, turn, color_space, head, ends })
     }
 
-    /// How the image is turned to be upright. `None` if the summary does not say it, because an older version of Foreload
-    /// made it.
+    /// How the image is turned to be upright. `None` if the summary does not say it, because an older version of
+    /// Foreload made it.
     pub fn turn(&self) -> Option<Turn> {
         self.turn
     }
