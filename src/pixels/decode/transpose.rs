@@ -40,7 +40,7 @@ impl Plane {
     /// Returns the bytes of a row that has the samples of a column. They are whole cache lines, of an odd number, so
     /// that neighbouring rows are in different sets of a cache.
     pub(crate) fn transposed_stride(&self) -> usize {
-        (self.height as usize).div_ceil(64) * 64 | 64
+        self.height.next_multiple_of(64) as usize | 64
     }
 
     /// Writes [`STRIP`] stored columns from `column` on to the rows of `to`, which are [`Plane::transposed_stride`]
