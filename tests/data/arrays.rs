@@ -263,7 +263,7 @@ fn changes_of_arrays_are_noticed_at_the_start() {
     assert!(refusal(&scene, &["@x.npy", "y.npy"]).contains("other values in its column \"y.npy\""));
     write("y.npy", &npy(">i2", "(7,)", false, &[0, 1, 0, 2, 0, 0, 0, 1, 0, 2, 0, 0, 0, 1]));
     write("x.npy", &npy("<f4", "(7, 3, 2)", false, &singles(0..42)));
-    assert!(refusal(&scene, &["@x.npy", "y.npy"]).contains("has the array \"x.npy\" in another form"));
+    assert!(refusal(&scene, &["@x.npy", "y.npy"]).contains("has the array \"x.npy\" of shape"));
     write("x.npy", b"no array");
     assert!(refusal(&scene, &["@x.npy", "y.npy"]).contains("no readable array \"x.npy\" any more"));
     // A file that no field needs may change.
@@ -283,7 +283,7 @@ fn a_shard_that_is_rewritten_during_a_run_is_compared() {
     assert!(index.has_moved(file));
     scene.write("x.npy", &npy("<f4", "(7, 6)", false, &singles(0..42)));
     touch(&scene, "x.npy");
-    assert!(index.accept_shard(file).unwrap_err().to_string().contains("in another form"));
+    assert!(index.accept_shard(file).unwrap_err().to_string().contains("of shape"));
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn all_files_of_arrays_are_compared_before_an_epoch() {
     assert!(index.has_moved(file));
     write("177.npy", "(4, 3, 2)");
     touch(&scene, "177.npy");
-    assert!(index.check_arrays().unwrap_err().to_string().contains("in another form"));
+    assert!(index.check_arrays().unwrap_err().to_string().contains("of shape"));
 }
 
 #[test]
