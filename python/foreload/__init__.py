@@ -18,6 +18,7 @@ requested, or at the end of an epoch. If warnings are errors, no batch is lost. 
 from foreload import fields, recipes, streams, transforms
 from foreload._core import (
     Batch,
+    Buckets,
     ConfigError,
     DatasetChangedError,
     DatasetError,
@@ -44,6 +45,7 @@ from foreload._stream_loader import Rehearsal, StreamLoader
 
 __all__ = [
     "Batch",
+    "Buckets",
     "ConfigError",
     "DatasetChangedError",
     "DatasetError",

@@ -162,6 +162,31 @@ class Batch:
         substitutes.
         """
     @property
+    def bucket(self) -> tuple[int, int] | None:
+        """The size of the batch's images with `buckets=`, (height, width); None without it.
+
+        With `decoded=False`, it is the size to which you decode the files of the batch.
+        """
+    @property
+    def original_sizes(self) -> Tensor:
+        """The size of each first image before it was resized, (height, width), int64 [n, 2], with `buckets=`.
+
+        It is 0 for a failed sample (`on_error="zero"`), and for an optional image that the sample lacks.
+
+        Raises:
+            AttributeError: `buckets` is not set, or batches have no images.
+        """
+    @property
+    def crops(self) -> Tensor:
+        """The place of each first image's crop in the resized image, (top, left) in pixels, int64 [n, 2].
+
+        For a mirrored image, it is the place in the mirrored image, as the scripts of diffusers have it. With several
+        views, it is that of the first view. Only with `buckets=`.
+
+        Raises:
+            AttributeError: `buckets` is not set, or batches have no images.
+        """
+    @property
     def mask(self) -> Tensor:
         """Bool [n]: False for padding (see `last_batch`) and for failed samples (`on_error="zero"`)."""
     @property

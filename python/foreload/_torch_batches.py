@@ -168,6 +168,10 @@ class TorchBatches:
                 fields[f"{name}.present"] = torch.from_dlpack(batch._present_bytes(name)).bool()
             if self._with_partners:
                 _, fields["label.partner"], fields["label.share"] = map(torch.from_dlpack, batch.mixed)
+            if batch.bucket is not None:
+                fields["bucket"] = batch.bucket
+                fields["original_sizes"] = torch.from_dlpack(batch.original_sizes)
+                fields["crops"] = torch.from_dlpack(batch.crops)
             return {**fields, **named}
         images = self._field(batch["image"], "image") if self._decoded else self._field(batch.files, "bytes")
         labels = [self._labels(batch)] if self._with_labels else []

@@ -51,7 +51,7 @@ class Dataset(IterableDataset):
     For each field `NAME` with `optional=True`, it also has `NAME.present`, bool [n]: which samples have the field.
     Tensors are zeros where it is absent. Values of varying size are in host memory on any device. With `mix=` without
     `num_classes`, the dict also has `label.partner` and `label.share`, the second and third value of
-    `foreload.Batch.mixed`.
+    `foreload.Batch.mixed`. With `buckets=`, it also has `bucket`, `original_sizes` and `crops` of `foreload.Batch`.
 
     Args:
         path: The dataset, by its path or URL, or a list of several.
@@ -223,7 +223,8 @@ class ImageDataset(Dataset):
             and `sample_ids` if they were requested. For each field `NAME` with `optional=True`, it has `NAME.present`,
             bool [n]: which samples have the field. Tensors are zeros where it is absent. Values of varying size are in
             host memory on any device. With `mix=` without `num_classes`, the dict also has `label.partner` and
-            `label.share`, the second and third value of `foreload.Batch.mixed`.
+            `label.share`, the second and third value of `foreload.Batch.mixed`. With `buckets=`, it also has
+            `bucket`, `original_sizes` and `crops` of `foreload.Batch`.
         settings: All other settings of `foreload.ImageLoader`: `batch_size` (per rank), `image_size`, `seed`, ... With
             `decoded=False`, a list of the files takes the place of the images: uint8 [bytes] each, as
             `torchvision.io.decode_jpeg` takes them.

@@ -16,6 +16,7 @@
 //! `tests/data/selection.rs`
 
 mod block_shuffle;
+mod bucket_sizes;
 pub mod locality;
 mod order;
 mod owners;
@@ -24,6 +25,7 @@ mod repeats;
 mod selection;
 
 pub use block_shuffle::RankRanges;
+pub use bucket_sizes::BucketSizes;
 pub use order::{Order, TABLE_LIMIT};
 pub use owners::SampleOwners;
 pub use repeats::RepeatSpread;

@@ -15,6 +15,7 @@ mod device;
 mod field_options;
 mod field_value;
 mod fields;
+mod frames;
 mod images;
 mod key_choice;
 mod labels;
@@ -43,6 +44,7 @@ pub use device::{
 pub use field_options::FieldOptions;
 pub use field_value::FieldValue;
 pub use fields::{Field, FieldContent, Fields, LABEL};
+pub use frames::Bucket;
 pub use images::{ImageField, Images};
 pub use labels::Labels;
 pub use labels::numbers as label_numbers;
@@ -169,6 +171,11 @@ pub struct LoaderConfig {
     pub row_bytes: usize,
     /// Configurations for later epochs with other image sizes, each with its first epoch, in order.
     pub later: Vec<(u64, LoaderConfig)>,
+    /// The buckets; `None` without `buckets`.
+    pub bucket: Option<Bucket>,
+    /// The configurations of all buckets, by their numbers; empty without buckets. The rest of this configuration is that
+    /// of the largest bucket.
+    pub buckets: Vec<LoaderConfig>,
 }
 
 impl LoaderConfig {
@@ -205,6 +212,7 @@ impl LoaderOptions {
         }
         device::validate(&self.device, self.gpu_decoder())?;
         self.check_blocks()?;
+        self.check_buckets()?;
         self.cache(1)?;
         if self.labels.is_some() && !self.decoded {
             let message = "cannot be used with decoded=False, which gives whole files: remove one of the two";
@@ -214,7 +222,10 @@ impl LoaderOptions {
         let columns = labels.as_ref().map(ReadLabels::names).unwrap_or_default();
         let fields = self.fields.as_deref().map(|asked| RequestedFields::new(asked, &columns));
         fields.as_ref().map_or(Ok(()), labels::check_names)?;
-        let images = self.images(fields.as_ref())?;
+        let images = match self.in_buckets()?.first() {
+            Some(bucket) => bucket.images(fields.as_ref())?,
+            None => self.images(fields.as_ref())?,
+        };
         self.check_mix(fields.as_ref(), &images)?;
         Ok(CheckedOptions { options: self, labels, fields, images })
     }
@@ -345,7 +356,10 @@ impl CheckedOptions<'_> {
         let (asked, images) = match asked {
             Some(_) if index.has_tables() => {
                 let asked = RequestedFields::new(&by_schema, &names);
-                let images = options.images(Some(&asked))?;
+                let images = match options.in_buckets()?.first() {
+                    Some(bucket) => bucket.images(Some(&asked))?,
+                    None => options.images(Some(&asked))?,
+                };
                 options.check_mix(Some(&asked), &images)?;
                 (Some(asked), images)
             }
@@ -361,6 +375,15 @@ impl CheckedOptions<'_> {
             selection,
             label_columns: Arc::new(label_columns),
         };
+        let in_buckets = options.in_buckets()?;
+        let of_bucket = |bucket: &LoaderOptions| {
+            let images = bucket.images(asked.as_ref())?;
+            bucket.sized(asked.as_ref(), index, images, &same)
+        };
+        let in_buckets = in_buckets.iter().map(of_bucket).collect::<Result<_>>()?;
+        if let Some(config) = LoaderConfig::of_buckets(in_buckets) {
+            return Ok(config);
+        }
         let mut config = options.sized(asked.as_ref(), index, images, &same)?;
         for (epoch, image_size) in options.image_size_from.iter().flatten() {
             let later = LoaderOptions { image_size: *image_size, ..options.clone() };

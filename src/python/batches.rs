@@ -213,6 +213,13 @@ impl PyBatch {
         Err(PyTypeError::new_err(message))
     }
 
+    fn shapes(&self, number: usize) -> PyResult<PyTensor> {
+        let columns = self.config().bucket.as_ref().and_then(|bucket| bucket.columns);
+        let columns = columns.filter(|_| !self.batch.is_encoded());
+        let missing = || PyAttributeError::new_err("only batches of images with buckets= have the shapes of images");
+        Ok(self.batch.further(columns.ok_or_else(missing)?[number]).into())
+    }
+
     fn presence(&self, name: &str) -> PyResult<batch::Tensor> {
         self.config().present(&self.batch, name).ok_or_else(|| {
             match self.keys().iter().any(|key| key == name) {
@@ -433,6 +440,25 @@ impl PyBatch {
         let stream = raise(py, unsafe { StreamRef::from_number(number) })?;
         let batch = &self.batch;
         raise(py, py.detach(|| batch.used_by(stream)))
+    }
+
+    /// The size of the images with `buckets=`, (height, width); else None.
+    #[getter]
+    fn bucket(&self) -> Option<(u32, u32)> {
+        let sizes = &self.config().bucket.as_ref()?.sizes;
+        sizes.list().get(self.batch.layout()).map(|size| (size.height, size.width))
+    }
+
+    /// The sizes of the first images before they were resized, (height, width), int64 [n, 2], with `buckets=`.
+    #[getter]
+    fn original_sizes(&self) -> PyResult<PyTensor> {
+        self.shapes(0)
+    }
+
+    /// The places of the crops, (top, left), int64 [n, 2], with `buckets=`.
+    #[getter]
+    fn crops(&self) -> PyResult<PyTensor> {
+        self.shapes(1)
     }
 
     /// The index of the batch in the epoch.

@@ -104,18 +104,23 @@ three_numbers = partial(numbers_of, 3)
 list_of_numbers = partial(numbers_of, None)
 
 
-def sides(given: Any) -> tuple[int, int]:
-    """Return height and width; one number is a square."""
-    listed = wholes(given, (1, 2), "a number of pixels, or a height and a width")
+def sides(given: Any) -> tuple[int, int] | str:
+    """Return height and width, or `"bucket"`; one number is a square."""
+    if isinstance(given, str) and given == "bucket":
+        return given
+    listed = wholes(given, (1, 2), "a number of pixels, a height and a width, or \"bucket\"")
     return listed[0], listed[-1]
 
 
-def resize_sides(given: Any) -> int | tuple[int, int] | None:
+def resize_sides(given: Any) -> int | tuple[int, int] | str | None:
     """Return a size for `Resize`; one number is the shorter side's, also in a list."""
     if given is None:
         return None
     items = items_of(given)
-    height, width = sides(given)
+    both = sides(given)
+    if isinstance(both, str):
+        return both
+    height, width = both
     return height if items is None or len(items) == 1 else (height, width)
 
 

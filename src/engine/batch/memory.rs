@@ -45,16 +45,16 @@ pub struct CudaStorage {
 }
 
 impl BatchStorage {
-    pub(super) fn allocate(&self, plan: &BufferPlan) -> Result<BufferMemory> {
+    pub(super) fn allocate(&self, bytes: usize) -> Result<BufferMemory> {
         match self {
             Self::Host | Self::Slots => {
-                let mut map = map(plan.bytes)?;
+                let mut map = map(bytes)?;
                 let base = BufferAddress(map.as_mut_ptr());
                 Ok(BufferMemory::Host(HostMemory { base, owner: HostOwner::Process(map) }))
             }
-            Self::Shared => SharedMemory::new(plan.bytes).map(BufferMemory::from),
+            Self::Shared => SharedMemory::new(bytes).map(BufferMemory::from),
             Self::Cuda(storage) => {
-                let buffer = storage.pool.allocate(&storage.stream, plan.bytes)?;
+                let buffer = storage.pool.allocate(&storage.stream, bytes)?;
                 let allocated = Event::new(storage.pool.device())?;
                 allocated.record(&storage.stream)?;
                 Ok(BufferMemory::Cuda(CudaMemory {

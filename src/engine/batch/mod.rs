@@ -114,6 +114,11 @@ impl Batch {
         self.buffer.memory().cuda().map_or(Ok(()), |memory| memory.add_reader_until_drop(stream))
     }
 
+    /// Returns the number of the batch's layout among the layouts of its pool: 0 unless images have several sizes.
+    pub fn layout(&self) -> usize {
+        self.buffer.layout_number()
+    }
+
     /// Returns the number of image tensors.
     pub fn num_images(&self) -> usize {
         self.buffer.layout().images.len()

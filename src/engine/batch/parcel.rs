@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(parcel.remarks, [(42, "damaged".to_owned())]);
         let theirs = pool();
         assert!(theirs.has_lease_space());
-        let mut adopted = theirs.wrap_leased(7, 3, memory, parcel).unwrap();
+        let mut adopted = theirs.wrap_leased((7, 3), 0, memory, parcel).unwrap();
         assert!(!theirs.has_lease_space());
         let failure = &adopted.take_failures()[0];
         assert_eq!((failure.index, failure.sample, failure.fatal), (1, 41, false));

@@ -29,8 +29,10 @@ pub struct BatchPool(Arc<PoolShared>);
 
 struct PoolShared {
     capacity: usize,
-    plan: BufferPlan,
-    layout: BatchLayout,
+    /// The layouts of batches with their plans: one, or one for each size of images.
+    layouts: Vec<(BatchLayout, BufferPlan)>,
+    /// The number of bytes of the buffers, which have room for a batch of any layout.
+    bytes: usize,
     limits: Pools,
     storage: BatchStorage,
     // Valid after every statement, so a panic elsewhere cannot break it.
@@ -58,9 +60,26 @@ impl BatchPool {
         storage: BatchStorage,
         on_free: impl Fn() + Send + Sync + 'static,
     ) -> Self {
-        let plan = BufferPlan::new(&layout, capacity);
+        Self::of_layouts(capacity, vec![layout], limits, storage, on_free)
+    }
+
+    /// Makes a pool of buffers that each have room for a batch of any of the `layouts`, of which there is at least one.
+    /// Batches on a GPU have one layout.
+    pub fn of_layouts(
+        capacity: usize,
+        layouts: Vec<BatchLayout>,
+        limits: Pools,
+        storage: BatchStorage,
+        on_free: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        let planned = |layout| {
+            let plan = BufferPlan::new(&layout, capacity);
+            (layout, plan)
+        };
+        let layouts: Vec<_> = layouts.into_iter().map(planned).collect();
+        let bytes = layouts.iter().map(|(_, plan)| plan.bytes).max().unwrap_or(0);
         let (state, on_free) = (Mutex::default(), Box::new(on_free));
-        Self(Arc::new(PoolShared { capacity, plan, layout, limits, storage, state, on_free }))
+        Self(Arc::new(PoolShared { capacity, layouts, bytes, limits, storage, state, on_free }))
     }
 
     /// Allocates one of the buffers that the pipeline will need, and touches its pages, so that the first batches do
@@ -69,13 +88,13 @@ impl BatchPool {
     /// # Errors
     /// The errors of [`BatchPool::begin`].
     pub fn prepare_one(&self) -> Result<bool> {
-        let PoolShared { limits, storage, plan, .. } = &*self.0;
+        let PoolShared { limits, storage, bytes, .. } = &*self.0;
         let is_cuda = matches!(storage, BatchStorage::Cuda(_));
         if is_cuda || lock(&self.0.state).allocated > limits.prefetch.min(limits.batches - 1) {
             return Ok(false);
         }
         // Only the reading thread allocates, so the lock need not be held.
-        let memory = storage.allocate(plan)?;
+        let memory = storage.allocate(*bytes)?;
         memory.touch();
         let mut state = lock(&self.0.state);
         state.allocated += 1;
@@ -83,12 +102,12 @@ impl BatchPool {
         Ok(true)
     }
 
-    /// Takes a buffer for the pipeline. Returns `None` while the pipeline has its maximum number of buffers, or the
+    /// Takes a buffer for a batch of the layout with the number `layout`. Returns `None` while the pipeline has its maximum number of buffers, or the
     /// consumer holds all others.
     ///
     /// # Errors
     /// The errors of [`BatchPool::begin`].
-    pub(super) fn take(&self) -> Result<Option<BatchBuffer>> {
+    pub(super) fn take(&self, layout: usize) -> Result<Option<BatchBuffer>> {
         let mut state = lock(&self.0.state);
         if state.in_pipeline >= self.0.limits.prefetch {
             return Ok(None);
@@ -99,13 +118,13 @@ impl BatchPool {
         let mut memory = match state.free.iter().rposition(BufferMemory::can_be_reused) {
             Some(latest) => state.free.remove(latest),
             None if may_allocate && state.allocated < self.0.limits.batches => {
-                let memory = self.0.storage.allocate(&self.0.plan)?;
+                let memory = self.0.storage.allocate(self.0.bytes)?;
                 state.allocated += 1;
                 memory
             }
             None => return Ok(None),
         };
-        if !memory.open(&self.0.plan) {
+        if !memory.open(&self.0.layouts[layout].1) {
             state.free.push(memory);
             return Ok(None);
         }
@@ -117,6 +136,7 @@ impl BatchPool {
             delivered: false,
             not_reused: false,
             is_from_producer: false,
+            layout,
             pool: self.0.clone(),
             process: std::process::id(),
         }))
@@ -128,12 +148,18 @@ impl BatchPool {
         state.in_pipeline < self.0.limits.prefetch && state.allocated < self.0.limits.batches
     }
 
-    /// Makes the batch of step `step` with `len` samples from memory that another process has filled and leased, and
-    /// from the `parcel` of that batch. The memory is given back when the last tensor of the batch is dropped.
+    /// Makes the batch of step `step` with `len` samples and the layout with the number `layout` from memory that another
+    /// process has filled and leased, and from the `parcel` of that batch. The memory is given back when the last tensor of the batch is dropped.
     ///
     /// # Errors
     /// [`Error::Internal`] for memory that holds no such batch.
-    pub fn wrap_leased(&self, step: u64, len: u32, memory: LeasedMemory, parcel: Parcel) -> Result<Batch> {
+    pub fn wrap_leased(
+        &self,
+        (step, len): (u64, u32),
+        layout: usize,
+        memory: LeasedMemory,
+        parcel: Parcel,
+    ) -> Result<Batch> {
         self.check_leased(len, &memory, &parcel)?;
         let Parcel { failures, values, .. } = parcel;
         let mut state = lock(&self.0.state);
@@ -147,6 +173,7 @@ impl BatchPool {
             delivered: false,
             not_reused: true,
             is_from_producer: true,
+            layout,
             pool: self.0.clone(),
             process: std::process::id(),
         };
@@ -155,9 +182,9 @@ impl BatchPool {
 
     pub(super) fn check_leased(&self, len: u32, memory: &LeasedMemory, parcel: &Parcel) -> Result<()> {
         let bytes = memory.map.bytes().len();
-        if bytes != self.0.plan.bytes.max(1)
+        if bytes != self.0.bytes.max(1)
             || len as usize > self.0.capacity
-            || parcel.values.len() != self.0.layout.values.len()
+            || parcel.values.len() != self.0.layouts[0].0.values.len()
         {
             let message = format!(
                 "a shared batch of {len} samples in {bytes} bytes does not fit this loader's batches"
@@ -167,7 +194,7 @@ impl BatchPool {
         Ok(())
     }
 
-    /// Takes a buffer for the batch of step `step`, which has `len` samples. Returns the closer and one ticket for each
+    /// Takes a buffer for the batch of step `step`, which has `len` samples and the first layout. Returns the closer and one ticket for each
     /// sample. When the closer and all tickets are dropped, the batch goes to `ready`. Returns `None` if no buffer is
     /// free within the pool's limits; call again after a buffer was returned.
     ///
@@ -179,7 +206,21 @@ impl BatchPool {
         len: u32,
         ready: &Arc<dyn Sink>,
     ) -> Result<Option<(BatchCloser, Vec<Ticket>)>> {
-        Ok(self.take()?.map(|buffer| open_batch::begin(buffer, step, len, ready)))
+        self.begin_in(0, step, len, ready)
+    }
+
+    /// Takes a buffer like [`BatchPool::begin`], for a batch of the layout with the number `layout`.
+    ///
+    /// # Errors
+    /// The errors of [`BatchPool::begin`].
+    pub fn begin_in(
+        &self,
+        layout: usize,
+        step: u64,
+        len: u32,
+        ready: &Arc<dyn Sink>,
+    ) -> Result<Option<(BatchCloser, Vec<Ticket>)>> {
+        Ok(self.take(layout)?.map(|buffer| open_batch::begin(buffer, step, len, ready)))
     }
 
     /// Tells the pool that the consumer waits for the next batch. The pool assumes that the consumer keeps the buffers
@@ -198,7 +239,7 @@ impl BatchPool {
 
     /// Returns the maximum number of buffers, and the size of each in bytes.
     pub fn limits(&self) -> (usize, usize) {
-        (self.0.limits.batches, self.0.plan.bytes)
+        (self.0.limits.batches, self.0.bytes)
     }
 }
 
@@ -210,6 +251,7 @@ pub(super) struct BatchBuffer {
     delivered: bool,
     pub(super) not_reused: bool,
     pub(super) is_from_producer: bool,
+    layout: usize,
     pool: Arc<PoolShared>,
     /// The process that took the buffer. A forked child has a copy of the buffer, but must not lock the pool, because a
     /// thread that exists only in the parent may hold the lock.
@@ -218,11 +260,15 @@ pub(super) struct BatchBuffer {
 
 impl BatchBuffer {
     pub(super) fn plan(&self) -> &BufferPlan {
-        &self.pool.plan
+        &self.pool.layouts[self.layout].1
     }
 
     pub(super) fn layout(&self) -> &BatchLayout {
-        &self.pool.layout
+        &self.pool.layouts[self.layout].0
+    }
+
+    pub(super) fn layout_number(&self) -> usize {
+        self.layout
     }
 
     pub(super) fn storage(&self) -> &BatchStorage {
@@ -242,7 +288,7 @@ impl BatchBuffer {
     /// # Panics
     /// Panics if the columns do not have this number of bytes.
     pub(super) fn fill_columns(&mut self, bytes: &[u8]) {
-        let plan = self.pool.plan.clone();
+        let plan = self.plan().clone();
         assert_eq!(bytes.len(), plan.bytes - plan.columns);
         let columns = self.memory_mut().host_columns(&plan);
         // SAFETY: the columns have this number of bytes, and no other code has the buffer yet.

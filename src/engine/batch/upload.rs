@@ -32,7 +32,7 @@ impl BatchPool {
     /// # Errors
     /// [`Error::Gpu`] if the device has no memory left.
     pub fn take_for_upload(&self) -> Result<Option<UploadBuffer>> {
-        let mut buffer = self.take()?;
+        let mut buffer = self.take(0)?;
         if let Some(buffer) = &mut buffer {
             buffer.is_from_producer = true;
         }

@@ -7,8 +7,8 @@ use super::{Fields, ImageField, Images, LoaderKind, LoaderOptions};
 use base::error::{Error, Result};
 use data::dataset::DatasetIndex;
 use pixels::augment::{
-    BadParameter, CenterCrop, DType, MAX_SIDE, Normalize, RandomHorizontalFlip, RandomResizedCrop, Recipe,
-    RecipeView, SizeParameter, ToDtype, Transform, Transforms, WholeResize,
+    BadParameter, CenterCrop, DType, MAX_SIDE, Normalize, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, Recipe,
+    RecipeView, ResizeToCover, SizeParameter, ToDtype, Transform, Transforms, WholeResize,
 };
 
 /// The flat settings that a list of transforms replaces, each with the transform to use instead.
@@ -42,7 +42,14 @@ impl LoaderOptions {
     fn default_transforms(&self) -> Vec<Transform> {
         let (height, width) = self.image_size;
         let size = SizeParameter::Both([height, width]);
-        let mut list = if self.trains() {
+        let flip = Transform::RandomHorizontalFlip(RandomHorizontalFlip { p: self.flip });
+        let mut list = if self.buckets.is_set() {
+            let cover = Transform::ResizeToCover(ResizeToCover { size, interpolation: Default::default() });
+            match self.trains() {
+                true => vec![cover, Transform::RandomCrop(RandomCrop::of_size(size)), flip],
+                false => vec![cover, Transform::CenterCrop(CenterCrop { size })],
+            }
+        } else if self.trains() {
             vec![
                 Transform::RandomResizedCrop(RandomResizedCrop {
                     size,
@@ -50,7 +57,7 @@ impl LoaderOptions {
                     ratio: self.ratio,
                     interpolation: Default::default(),
                 }),
-                Transform::RandomHorizontalFlip(RandomHorizontalFlip { p: self.flip }),
+                flip,
             ]
         } else {
             // The product may be huge: the size is checked later.
@@ -118,6 +125,7 @@ impl LoaderOptions {
             _ if are_arrays && self.shared.is_some() => "shared batches of arrays".to_owned(),
             _ if are_arrays => return device::choose(&self.device, decoder, false),
             _ if images.list().is_empty() => "batches without images".to_owned(),
+            _ if self.buckets.is_set() => "batches of buckets".to_owned(),
             Some((_, ImageField { name, .. })) => {
                 format!("batches of images of varying size (from the transforms of {name:?})")
             }

@@ -46,6 +46,7 @@ impl LoaderOptions {
         let windows = FieldWindows::new(asked, &fields, index)?;
         let drawn = (&label_columns, &*same.selection);
         let mix = options.mix_plan(index, &images, &mut fields, &mut layout, drawn)?;
+        let bucket = options.bucket(&images, &mut layout)?;
         let batch_bytes = layout.bytes(options.batch_size as usize);
         let mut chosen = options.choose_device(&images, &fields, index)?;
         let of_batches = match images.list().is_empty() {
@@ -115,6 +116,8 @@ impl LoaderOptions {
             assignment: options.assignment,
             selection: same.selection.clone(),
             later: Vec::new(),
+            bucket,
+            buckets: Vec::new(),
             decoded: options.decoded,
             device: chosen.device,
             device_reason: chosen.why,

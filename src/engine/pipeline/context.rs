@@ -14,9 +14,17 @@ pub(crate) struct SampleContext {
     pub index: Arc<DatasetIndex>,
     pub config: LoaderConfig,
     pub source: Arc<SampleSource>,
+    /// The contexts of the buckets, whose images have other sizes; empty without buckets.
+    pub buckets: Vec<Arc<SampleContext>>,
 }
 
 impl SampleContext {
+    fn new(source: &Arc<SampleSource>, mut config: LoaderConfig) -> Arc<Self> {
+        let buckets = std::mem::take(&mut config.buckets);
+        let buckets = buckets.into_iter().map(|config| Self::new(source, config)).collect();
+        Arc::new(Self { index: source.index.clone(), config, source: source.clone(), buckets })
+    }
+
     /// Draws the views of the image with the index `image` in an epoch with these `keys`. The boxes of `of`
     /// come from [`boxes_of_image`](super::boxes::boxes_of_image).
     pub(crate) fn draw_views(
@@ -76,8 +84,7 @@ pub(crate) struct ContextsByEpoch {
 impl ContextsByEpoch {
     pub(crate) fn new(source: &Arc<SampleSource>, mut config: LoaderConfig) -> Self {
         let later = std::mem::take(&mut config.later);
-        let with =
-            |config| Arc::new(SampleContext { index: source.index.clone(), config, source: source.clone() });
+        let with = |config| SampleContext::new(source, config);
         let later = later.into_iter().map(|(epoch, config)| (epoch, with(config))).collect();
         Self { first: with(config), later }
     }

@@ -213,6 +213,7 @@ impl<O: BatchOpener> Fetcher<O> {
                     Some(blocked_on) => return Ok(blocked_on),
                 }
             };
+            let run = run.at(next.step);
             let sample = next.entry.draw.sample;
             let extent = context.index.extent(sample);
             let is_same = |other: &&OpenPlace<_>| other.entry.draw.sample == sample;
@@ -300,7 +301,7 @@ impl<O: BatchOpener> Fetcher<O> {
                 return Ok(Some(BlockedOn::Nothing));
             }
         };
-        let Some(places) = self.opener.begin(run, step, entries.len() as u32)? else {
+        let Some(places) = self.opener.begin(run.at(step), step, entries.len() as u32)? else {
             return Ok(Some(BlockedOn::BatchBuffer));
         };
         if let Some(cache) = run.context.source.cache.get() {
@@ -318,7 +319,7 @@ impl<O: BatchOpener> Fetcher<O> {
 
     fn pass(&self, run: &Arc<EpochRun>, open: OpenPlace<O::Place>, bytes: Result<Filled>) -> Result<()> {
         let workers_gone = |_| Error::Internal("the decoding threads have ended".into());
-        self.jobs.send(PlaceJob { run: run.clone(), open, bytes }).map_err(workers_gone)
+        self.jobs.send(PlaceJob { run: run.at(open.step).clone(), open, bytes }).map_err(workers_gone)
     }
 
     fn pass_on(&mut self, run: &Arc<EpochRun>, cursor: &mut ReadPosition<O::Place>) -> Result<()> {

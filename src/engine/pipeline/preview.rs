@@ -177,6 +177,19 @@ impl Pipeline {
 
     fn draw_and_decode_views(&self, epoch: u64, of: SampleImage<'_>) -> Result<(DrawnViews, Planes)> {
         let context = self.contexts.in_epoch(epoch);
+        let context = match &context.config.bucket {
+            Some(bucket) => {
+                let mut planes = Planes::default();
+                let mut nearest = 0;
+                let region = |width, height| {
+                    nearest = bucket.sizes.nearest(width, height);
+                    Region { x: 0, y: 0, width: 1, height: 1 }
+                };
+                Decoder::new(context.config.max_pixels).decode(of.bytes, region, &mut planes)?;
+                context.buckets.get(usize::from(nearest)).unwrap_or(context)
+            }
+            None => context,
+        };
         let keys = context.config.images.keys(context.config.seed, epoch);
         let mut cpu = CpuDecoder::new(context);
         let (drawn, decoded) = cpu.draw_and_decode(context, &keys, of);

@@ -95,7 +95,7 @@ impl SharedBatchThread {
         }
     }
 
-    fn take_shared(&mut self, run: &EpochRun) -> Result<bool> {
+    fn take_shared(&mut self, run: &Arc<EpochRun>) -> Result<bool> {
         let RankPlace { rank, world_size } = run.place;
         let stopped = || run.stopped();
         self.batch_client.begin();
@@ -130,7 +130,7 @@ impl SharedBatchThread {
                     notify::copied_twice(&self.context, uploader.refused());
                     batch
                 }
-                _ => self.pool.wrap_leased(step, samples, memory, parcel)?,
+                _ => self.pool.wrap_leased((step, samples), run.at(step).layout, memory, parcel)?,
             });
         }
         Ok(true)

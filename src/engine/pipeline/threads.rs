@@ -91,8 +91,12 @@ impl Spawner {
 
 pub(crate) fn pool(of: &ThreadContext, limits: Pools, storage: BatchStorage) -> BatchPool {
     let (config, waker) = (&of.context.config, of.waker.clone());
-    let (capacity, layout) = (config.batch_size as usize, config.layout.clone());
-    BatchPool::new(capacity, layout, limits, storage, move || waker.wake_if_waiting())
+    let layouts = match of.context.buckets.as_slice() {
+        [] => vec![config.layout.clone()],
+        buckets => buckets.iter().map(|context| context.config.layout.clone()).collect(),
+    };
+    let capacity = config.batch_size as usize;
+    BatchPool::of_layouts(capacity, layouts, limits, storage, move || waker.wake_if_waiting())
 }
 
 impl Threads {

@@ -28,6 +28,7 @@ pub use mask::render_mask;
 pub use mix::{DrawnMix, MIX_GROUP_SIZE, MixKeys, MixRegion, MixWeights, Mixing, mix_images, partner};
 pub use ops::replay as replay_operations;
 pub use recipe::{BadParameter, CROP_RATIO, CROP_SCALE, SizeParameter};
+pub use recipe::{RandomCrop, ResizeToCover};
 pub use recipe::{CenterCrop, Normalize, RandomHorizontalFlip, RandomResizedCrop, ToDtype, WholeResize};
 pub use recipe::{DrawnView, DrawnViews, MAX_SIDE, RecipeKeys, RecipeView};
 pub use recipe::{ImageTransforms, Recipe, Renderer, Transform, Transforms};

@@ -10,11 +10,12 @@
 
 use super::SettingsObject::Resources as OfResources;
 use super::forms::{
-    AnyPath, AnyText, BoolOrBlocks, BoolOrName, Bounds, ByteCount, Channels, ClassList, ClassNameList,
+    AnyPath, AnyText, BoolOrBlocks, BucketRuleOrSizes, BoolOrName, Bounds, ByteCount, Channels, ClassList, ClassNameList,
     DeviceName, FieldList, Indices, LabelSource, Maybe, MixList, OneOf, OwnDirectory, PeersChoice,
     Probability, Ratios, RowOrFile, ShareOfOne, SideLengths, SizesByEpoch, TierList, TransformList, Truth,
     WeightsValue, WholeNumber,
 };
+use super::objects::choices::BucketsChoice;
 use super::{Affects, LoaderKind, Setting, Topic, ValueKind};
 use crate::config::{
     CacheChoice, CpuDecode, FieldOptions, GpuDecoder, Labels, OnError, Peers, SharingPolicy, Weights,
@@ -235,6 +236,12 @@ settings! {
          images, the list is for the first, and the others follow its geometry; a dict has the transforms of each \
          image field instead. None: images come as they are, uint8 in their own sizes."
     );
+
+    /// Sizes of batches, for images of different shapes: each batch has one size, and each image is in batches of the size
+    /// with the nearest aspect ratio. All ranks have the same size in the same step. Transforms use it as
+    /// `size="bucket"`. Without `transforms`, images are resized to cover it, and cropped. A list has (height, width).
+    /// None: the size that the transforms give.
+    buckets: BucketsChoice = BucketsChoice::default(), BucketRuleOrSizes, Images, Batch.no_flag().datasets_only();
 
     /// Mixes finished images: `[transforms.MixUp(...)]`, `[transforms.CutMix(...)]`, or
     /// `[transforms.RandomChoice([...])]` of these, drawn for each batch. In each group of four neighbouring images of

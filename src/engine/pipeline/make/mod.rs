@@ -4,6 +4,7 @@
 
 pub(crate) mod host;
 pub(crate) mod sample;
+mod shape;
 
 use super::run::EpochRun;
 use super::stopwatch::Stopwatch;

@@ -1,6 +1,7 @@
 //! Makes a sample's values in a batch from the sample's bytes. With `decoded=False` only a file's
 //! first bytes are checked, and the slot that holds the file becomes part of the batch.
 
+use super::shape::write_shape;
 use super::{OpenPlace, PlaceFiller, PlaceJob};
 use crate::batch::{Array, Encoded, Ticket, Value};
 use crate::config::{FieldContent, ImageField, OnError, ViewKind};
@@ -180,6 +181,7 @@ impl SampleMaker {
         let (read, parts) = if is_record { (&[][..], None) } else { record.in_parts() };
         let Some(bytes) = field_bytes(run, field, draw.sample, read)? else {
             at.clear(ticket, Ticket::image);
+            write_shape(config, image, None, ticket);
             return Ok(None);
         };
         // A member that was read separately was read completely.
@@ -192,6 +194,7 @@ impl SampleMaker {
         let drawn = self.decoder.decode(run, of, stopwatch)?;
         let (renderer, size) = (&mut self.renderers[primary], drawn.image_size());
         check_size(context, image, size, &self.geometries)?;
+        write_shape(config, image, Some(&drawn), ticket);
         for (number, view) in drawn.views().iter().enumerate() {
             match at.kind {
                 ViewKind::Tensors => {

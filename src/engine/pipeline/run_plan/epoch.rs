@@ -24,6 +24,10 @@ impl RunPlan for Schedule {
         Self::batch_len(self, step)
     }
 
+    fn bucket(&self, step: u64) -> Option<u8> {
+        Self::bucket(self, step)
+    }
+
     fn global_batch(&self) -> u64 {
         Self::global_batch(self)
     }

@@ -31,6 +31,11 @@ pub(crate) trait RunPlan: Send + Sync {
 
     fn batch_len(&self, step: u64) -> u32;
 
+    /// Returns the number of the bucket whose size the images of `step` have; `None` without buckets.
+    fn bucket(&self, _step: u64) -> Option<u8> {
+        None
+    }
+
     fn global_batch(&self) -> u64;
 
     /// Returns the map from places in the global batches to positions of the epoch's order. Repeats of a sample have

@@ -1,7 +1,8 @@
 //! The user's request for images: lists of transforms, views, and the fields that they apply to. The request is one
 //! JSON text from Python or a file.
 
-use super::transform::{BadParameter, Transform};
+use super::transform::{BadParameter, SizeParameter, Transform};
+use crate::augment::ImageSize;
 use base::error::{Error, Result};
 use base::json;
 use serde::Deserialize;
@@ -45,6 +46,19 @@ impl Transforms {
     /// [`Error::Config`] for `transforms`. It names the transform and its place in the list.
     pub fn from_json(text: &str) -> Result<Self> {
         Self::from_value(&parsed(text)?)
+    }
+
+    /// Returns these transforms with the size of a bucket in place of `"bucket"`, and whether any had that size.
+    fn in_bucket(mut self, bucket: ImageSize) -> (Self, bool) {
+        let of_bucket = SizeParameter::Both([bucket.height, bucket.width]);
+        let transforms = self.views.iter_mut().flat_map(|views| &mut views.transforms);
+        let mut any = false;
+        for size in transforms.filter_map(Transform::size_mut) {
+            if let SizeParameter::Bucket(_) = size {
+                (*size, any) = (of_bucket, true);
+            }
+        }
+        (self, any)
     }
 
     fn from_value(value: &Value) -> Result<Self> {
@@ -105,6 +119,23 @@ pub enum ImageTransforms {
 }
 
 impl ImageTransforms {
+    /// Returns these transforms with the size of a bucket in place of `"bucket"`; `None` if no transform has that size.
+    pub fn in_bucket(&self, bucket: ImageSize) -> Option<Self> {
+        let (made, any) = match self {
+            Self::Same(list) => {
+                let (list, any) = list.clone().in_bucket(bucket);
+                (Self::Same(list), any)
+            }
+            Self::ByField(lists) => {
+                let each = lists.iter().map(|(name, list)| (name.clone(), list.clone().in_bucket(bucket)));
+                let lists: BTreeMap<_, _> = each.collect();
+                let any = lists.values().any(|(_, any)| *any);
+                (Self::ByField(lists.into_iter().map(|(name, (list, _))| (name, list)).collect()), any)
+            }
+        };
+        any.then_some(made)
+    }
+
     /// Reads a JSON text: either a text for [`Transforms::from_json`], or an object with such a value for each field,
     /// `{"left.jpg": [...]}`.
     ///

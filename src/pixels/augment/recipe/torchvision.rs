@@ -82,6 +82,17 @@ pub(super) fn resized(
     ImageSize { width, height }
 }
 
+/// Returns the smallest size with the aspect ratio of an image that covers `target`. One side is that of the target,
+/// and the other side is rounded half up. (torchvision has no such resize.)
+pub(super) fn covering(ImageSize { width, height }: ImageSize, target: ImageSize) -> ImageSize {
+    let [w, h, tw, th] = [width, height, target.width, target.height].map(u64::from);
+    let side = |of: u64, by: u64| ((2 * of + by) / (2 * by)).min(u64::from(MAX_RESIZED_SIDE)) as u32;
+    match tw * h >= th * w {
+        true => ImageSize { width: target.width, height: side(h * tw, w).max(target.height) },
+        false => ImageSize { width: side(w * th, h).max(target.width), height: target.height },
+    }
+}
+
 /// Returns the size after RandomShortestSize: the shorter side becomes `short`, and both sides shrink if the longer
 /// side would exceed `longest`. Both sides are truncated products with the same factor, so rounding can make the
 /// shorter side one pixel shorter than `short`.

@@ -1,12 +1,14 @@
 //! Kinds of values (`ValueKind`): which values a setting accepts, how they are read from the user's input, and how they
 //! are described.
 
+mod buckets;
 mod lists;
 mod peers;
 mod structures;
 mod tiers;
 mod words;
 
+pub(super) use buckets::BucketRuleOrSizes;
 pub(super) use lists::{
     Bounds, Channels, ClassList, ClassNameList, Indices, Ratios, SideLengths, SizesByEpoch, WeightsValue,
 };
@@ -195,6 +197,8 @@ pub(super) struct Probability;
 
 pub(super) struct ShareOfOne;
 
+pub(super) struct FromOne;
+
 macro_rules! numbers {
     ($($form:ident: $taken:expr, $may_be:literal, $placeholder:literal;)*) => { $(
         impl ValueKind<f64> for $form {
@@ -221,4 +225,5 @@ macro_rules! numbers {
 numbers! {
     Probability: |number| (0.0..=1.0).contains(number), "a number from 0 to 1", "P";
     ShareOfOne: |number| *number > 0.0 && *number <= 1.0, "a number above 0, at most 1", "SHARE";
+    FromOne: |number| (1.0..=1000.0).contains(number), "a number from 1 to 1000", "RATIO";
 }

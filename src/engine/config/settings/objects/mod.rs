@@ -2,15 +2,17 @@
 //! and documentation, and a line in [`settings_objects`](crate::settings_objects). Everything else is generated from
 //! these.
 
+mod buckets;
 mod directory;
 mod ram;
 mod resources;
 
 pub use resources::RESOURCES_MAY_BE;
 
-/// The options of each tier of the cache.
+/// The options of each tier of the cache, and of buckets.
 pub mod choices {
     pub use super::CacheChoice;
+    pub use super::buckets::{BucketRule, BucketsChoice};
     pub use super::directory::DirectoryChoice;
     pub use super::ram::RamChoice;
 }
@@ -26,6 +28,8 @@ use store::tier::TierOptions;
 macro_rules! settings_objects {
     ($macro:ident) => {
         $macro! {
+            /// `foreload.Buckets`: the sizes of batches.
+            Buckets = buckets::ROW;
             /// `foreload.Ram`: a tier of the cache, in memory.
             Ram = ram::ROW;
             /// `foreload.Directory`: a tier of the cache, on a drive.

@@ -9,7 +9,7 @@ use crate::augment::{ImageSize, Padding};
 transform! {
     /// Crops the middle of an image; a smaller image is padded with black.
     pub CenterCrop {
-        /// The output's size in pixels: the side of a square, or (height, width).
+        /// The output's size in pixels: the side of a square, (height, width), or `"bucket"`.
         pub size: SizeParameter;
     }
 }
@@ -55,8 +55,8 @@ transform! {
     ///
     /// An image that is smaller than the crop fails its sample, unless `pad_if_needed` is set.
     pub RandomCrop {
-        /// The output's size in pixels: the side of a square, or (height, width).
-        size: SizeParameter;
+        /// The output's size in pixels: the side of a square, (height, width), or `"bucket"`.
+        pub size: SizeParameter;
         /// The pixels added before the crop: on all sides; or (left and right, top and bottom); or (left, top, right,
         /// bottom).
         padding: Option<Margins> = null;
@@ -71,6 +71,12 @@ transform! {
 }
 
 impl RandomCrop {
+    /// Returns a crop of this size without padding.
+    pub fn of_size(size: SizeParameter) -> Self {
+        let (fill, padding_mode) = (FillLevels::One(0), Padding::Constant);
+        Self { size, padding: None, pad_if_needed: false, fill, padding_mode }
+    }
+
     /// Returns the padding at the left, top, right and bottom, in pixels.
     fn margins(&self) -> [u32; 4] {
         self.padding.map_or([0; 4], Margins::sides)

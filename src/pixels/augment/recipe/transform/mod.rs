@@ -25,9 +25,9 @@ mod values;
 mod warps;
 
 pub use conversion::{Normalize, ToDtype};
-pub use crops::CenterCrop;
+pub use crops::{CenterCrop, RandomCrop};
 pub use flips::RandomHorizontalFlip;
-pub use resizes::{RandomResizedCrop, WholeResize};
+pub use resizes::{RandomResizedCrop, ResizeToCover, WholeResize};
 pub use table::{transforms_json, transforms_stub};
 
 pub(crate) use values::check_choice;
@@ -39,7 +39,6 @@ use crate::augment::ImageSize;
 use crate::augment::mix::{CutMix, MixUp};
 use colours::{ColorJitter, Grayscale, RandomChannelPermutation, RandomGrayscale, RandomPhotometricDistort};
 use containers::{RandomApply, RandomChoice, RandomOrder, check_children_places};
-use crops::RandomCrop;
 use erasing::RandomErasing;
 use filters::{GaussianBlur, RandomAdjustSharpness};
 use flips::RandomVerticalFlip;
@@ -226,7 +225,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    geometry: RandomResizedCrop, Resize, RandomResize, RandomShortestSize, ScaleJitter, CenterCrop, RandomCrop, Pad,
+    geometry: RandomResizedCrop, Resize, ResizeToCover, RandomResize, RandomShortestSize, ScaleJitter, CenterCrop, RandomCrop, Pad,
         RandomZoomOut, RandomIoUCrop, RandomHorizontalFlip, RandomVerticalFlip;
     type: ToDtype, Normalize;
     position independent: Grayscale, RandomGrayscale, ColorJitter, RandomPhotometricDistort, RandomChannelPermutation,
@@ -253,6 +252,18 @@ impl Transform {
 
     pub(super) fn chooses_by_boxes(&self) -> bool {
         matches!(self, Self::RandomIoUCrop(_))
+    }
+
+    /// Returns the size that the transform gives images, if that is a parameter which may be `"bucket"`.
+    pub(super) fn size_mut(&mut self) -> Option<&mut SizeParameter> {
+        match self {
+            Self::RandomResizedCrop(RandomResizedCrop { size, .. })
+            | Self::ResizeToCover(ResizeToCover { size, .. })
+            | Self::CenterCrop(CenterCrop { size })
+            | Self::RandomCrop(RandomCrop { size, .. }) => Some(size),
+            Self::Resize(resize) => resize.size.as_mut(),
+            _ => None,
+        }
     }
 
     pub(super) fn children(&self) -> &[Transform] {

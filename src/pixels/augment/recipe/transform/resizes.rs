@@ -3,13 +3,13 @@
 use super::table::transform;
 use super::values::{BadParameter, Lengths, MAX_SIDE, SizeParameter, bounds, check_length};
 use super::{GeometryBuilder, GeometryDraw, GeometryTransform};
-use crate::augment::recipe::torchvision::{jittered, random_resized_crop, resized, with_short_side};
+use crate::augment::recipe::torchvision::{covering, jittered, random_resized_crop, resized, with_short_side};
 use crate::augment::{Filter, ImageSize};
 
 transform! {
     /// Crops a box of random area and aspect ratio at a random place, and resizes it.
     pub RandomResizedCrop {
-        /// The output's size in pixels: the side of a square, or (height, width).
+        /// The output's size in pixels: the side of a square, (height, width), or `"bucket"`.
         pub size: SizeParameter;
         /// The bounds of the crop's area, as a fraction of the image's area; uniform between them.
         pub scale: (f64, f64) = [0.08, 1.0], must("two numbers, the least and the largest area fraction");
@@ -43,7 +43,7 @@ impl GeometryTransform for RandomResizedCrop {
 transform! {
     /// Resizes the whole image.
     pub WholeResize {
-        /// The length of the shorter side in pixels, which keeps the aspect ratio; or (height, width). None, with
+        /// The length of the shorter side in pixels, which keeps the aspect ratio; (height, width); or `"bucket"`. None, with
         /// `max_size`: the longer side gets the length `max_size`.
         pub size: Option<SizeParameter>, checked_by("resize_sides");
         /// The filter: `bilinear`, `bicubic`, `lanczos` (all antialiased), `nearest` or `nearest-exact`; or
@@ -57,7 +57,7 @@ transform! {
 impl WholeResize {
     fn after(&self, size: ImageSize) -> ImageSize {
         match self.size {
-            Some(both @ SizeParameter::Both(_)) => both.square(),
+            Some(both @ (SizeParameter::Both(_) | SizeParameter::Bucket(_))) => both.square(),
             Some(SizeParameter::One(short)) => resized(size, Some(short), self.max_size),
             None => resized(size, None, self.max_size),
         }
@@ -101,6 +101,39 @@ impl GeometryTransform for WholeResize {
 
     fn apply(&self, draw: &mut GeometryDraw<'_>) -> Result<(), String> {
         draw.fold.resize(self.after(draw.fold.size()))
+    }
+}
+
+transform! {
+    /// Resizes the whole image to the smallest size of the same aspect ratio that covers `size`.
+    ///
+    /// A crop to `size` after it cuts off as little as possible: `size="bucket"` for both, with `buckets=` of the
+    /// loader.
+    pub ResizeToCover {
+        /// The size in pixels that the image covers: the side of a square, (height, width), or `"bucket"`.
+        pub size: SizeParameter;
+        /// The filter: `bilinear`, `bicubic`, `lanczos` (all antialiased), `nearest` or `nearest-exact`; or
+        /// torchvision's `InterpolationMode`.
+        pub interpolation: Filter = "bilinear";
+    }
+}
+
+impl GeometryTransform for ResizeToCover {
+    fn check(&self) -> Result<(), BadParameter> {
+        self.size.check()
+    }
+
+    fn is_random(&self) -> bool {
+        false
+    }
+
+    fn add_to(&self, list: &mut GeometryBuilder) -> Result<(), String> {
+        let size = list.size().map(|size| covering(size, self.size.square()));
+        list.resample(self.interpolation, size)
+    }
+
+    fn apply(&self, draw: &mut GeometryDraw<'_>) -> Result<(), String> {
+        draw.fold.resize(covering(draw.fold.size(), self.size.square()))
     }
 }
 

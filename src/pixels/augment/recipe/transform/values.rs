@@ -5,7 +5,7 @@ use crate::augment::ImageSize;
 use serde::Deserialize;
 
 parameter_types! {
-    SizeParameter: ParameterKind::new("int | Sequence[int]", "sides");
+    SizeParameter: ParameterKind::new("int | Sequence[int] | str", "sides");
     Lengths: ParameterKind::new("int | Sequence[int]", "lengths");
     Margins: ParameterKind::new("int | Sequence[int]", "margins");
     FillLevels: ParameterKind::new("int | Sequence[int]", "fill");
@@ -16,14 +16,24 @@ parameter_types! {
 /// The longest side of an output image in pixels. One image with two such sides already has 805 MB of grey levels.
 pub const MAX_SIDE: u32 = 16_384;
 
-/// A size as a user gives it: one number, or height and width.
+/// A size as a user gives it: one number, height and width, or `"bucket"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(untagged, expecting = "must be a number of pixels, or a height and a width")]
+#[serde(untagged, expecting = "must be a number of pixels, a height and a width, or \"bucket\"")]
 pub enum SizeParameter {
     /// The side of a square; for Resize, the shorter side.
     One(u32),
     /// The height and the width.
     Both([u32; 2]),
+    /// The size of the batch. Each bucket has recipes of its own, in which its size replaces this value.
+    Bucket(BucketWord),
+}
+
+/// The word `bucket`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BucketWord {
+    /// The only value.
+    Bucket,
 }
 
 impl SizeParameter {
@@ -31,10 +41,16 @@ impl SizeParameter {
         match self {
             Self::One(side) => ImageSize { width: side, height: side },
             Self::Both([height, width]) => ImageSize { width, height },
+            // `check` refuses it before the size is used.
+            Self::Bucket(_) => ImageSize { width: 1, height: 1 },
         }
     }
 
     pub(super) fn check(self) -> Result<(), BadParameter> {
+        if let Self::Bucket(_) = self {
+            let message = "is \"bucket\", but buckets is not set: set buckets=, or give a number of pixels";
+            return Err(BadParameter::new("size", message));
+        }
         let ImageSize { width, height } = self.square();
         [height, width].into_iter().try_for_each(|side| check_length("size", side))
     }
