@@ -5,8 +5,8 @@
 
 pub mod augment {
     pub use ::pixels::augment::{
-        Augmenter, Axis, DType, Fidelity, Filter, ImageTransforms, MemoryFormat, Output, Padding, Recipe,
-        Renderer, Transform, Transforms, View, transforms_stub,
+        Augmenter, Axis, DType, Fidelity, Filter, ImageSize, ImageTransforms, MemoryFormat, Output, Padding,
+        Recipe, Renderer, Transform, Transforms, View, transforms_stub,
     };
     pub mod cuda {
         pub use ::pixels::augment::cuda::{
@@ -132,8 +132,8 @@ pub mod rng {
 }
 pub mod schedule {
     pub use ::data::schedule::{
-        Assignment, BatchEntry, Draw, LastBatch, Order, RankRanges, SampleOwners, Schedule, Selection,
-        Shuffling, TABLE_LIMIT,
+        Assignment, BatchEntry, BucketTable, Draw, LastBatch, Order, RankRanges, SampleOwners, Schedule,
+        Selection, Shuffling, TABLE_LIMIT,
     };
 }
 pub mod simd {

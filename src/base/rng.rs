@@ -44,6 +44,10 @@ pub enum Use {
     Rehearse = 12,
     /// The choice of stream samples to drop if more arrive than are used.
     Drop = 13,
+    /// The order of the draws of a bucket.
+    Bucket = 14,
+    /// The order of the global batches of all buckets.
+    BucketOrder = 15,
 }
 
 /// The key of all streams of one (dataset, seed, epoch, use).

@@ -16,6 +16,7 @@
 //! `tests/data/selection.rs`
 
 mod block_shuffle;
+mod bucket_order;
 mod bucket_sizes;
 pub mod locality;
 mod order;
@@ -25,6 +26,7 @@ mod repeats;
 mod selection;
 
 pub use block_shuffle::RankRanges;
+pub use bucket_order::BucketTable;
 pub use bucket_sizes::BucketSizes;
 pub use order::{Order, TABLE_LIMIT};
 pub use owners::SampleOwners;
@@ -231,6 +233,10 @@ impl Schedule {
     fn place(&self, step: u64, within: u64) -> BatchEntry {
         let len = self.order.len();
         let start = step * self.global_batch();
+        if self.order.buckets().is_some() {
+            let (position, valid) = (start + within, within < self.left(step));
+            return BatchEntry { position, draw: self.order.draw(position), valid };
+        }
         // Compare differences, not sums, because sums could overflow.
         let left = len - start;
         let valid = within < left;
@@ -243,7 +249,7 @@ impl Schedule {
     fn local_places(&self, step: u64) -> Option<Vec<u32>> {
         let owners = self.owners.as_ref()?;
         let (start, global) = (step * self.global_batch(), self.global_batch());
-        if self.order.len() - start < global {
+        if self.left(step) < global {
             return None;
         }
         let spread = self.spread();
@@ -277,6 +283,22 @@ impl Schedule {
             // If a node has only one rank, this rank may take all repeats of a sample.
             Some(_) => batch.div_ceil(repeats),
         }
+    }
+
+    /// Returns the number of draws that are left for `step`: at least a global batch, unless the step takes a rest.
+    fn left(&self, step: u64) -> u64 {
+        match self.order.buckets() {
+            Some(buckets) => buckets.batch_len(step),
+            None => self.order.len() - step * self.global_batch(),
+        }
+    }
+
+    /// Returns the bucket of all samples of `step`; `None` without buckets.
+    ///
+    /// # Panics
+    /// Panics if `step` is not below [`Schedule::steps`].
+    pub fn bucket(&self, step: u64) -> Option<u8> {
+        self.order.buckets().map(|buckets| buckets.bucket(step))
     }
 
     fn spread(&self) -> RepeatSpread {
@@ -324,7 +346,7 @@ impl Schedule {
         assert!(step < self.steps, "step {step} of an epoch of {}", self.steps);
         let rank = u64::from(self.rank);
         let global = self.global_batch();
-        let left = self.order.len() - step * global;
+        let left = self.left(step);
         if self.last == LastBatch::Partial && left < global {
             let (unit, world_size) = (u64::from(self.unit), u64::from(self.world_size));
             let units = left.div_ceil(unit);

@@ -40,11 +40,13 @@ pub struct OrderIdentity {
     pub repeats: u32,
     /// How images are mixed, in JSON; `None` without mixing.
     pub mix: Option<String>,
+    /// Digest of the buckets of all draws, in hexadecimal; `None` without buckets.
+    pub buckets: Option<String>,
 }
 
 impl OrderIdentity {
     /// Returns the name of each setting for error messages, and its value as text.
-    pub fn values(&self) -> [(&'static str, String); 9] {
+    pub fn values(&self) -> [(&'static str, String); 10] {
         [
             ("the dataset's fingerprint", self.fingerprint.clone()),
             ("seed", self.seed.to_string()),
@@ -55,6 +57,7 @@ impl OrderIdentity {
             ("epoch_size", self.epoch_size.to_string()),
             ("repeats", self.repeats.to_string()),
             ("mix", or_none(&self.mix)),
+            ("buckets", or_none(&self.buckets)),
         ]
     }
 }
@@ -103,6 +106,12 @@ pub struct State {
     pub repeats: u32,
     /// How images are mixed, in JSON; `None` without mixing and in states without this field.
     pub mix: Option<String>,
+    /// Digest of the buckets of all draws, in hexadecimal; not written without buckets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buckets: Option<String>,
+    /// Number of steps of the epoch, which with buckets does not follow from `epoch_size`; not written without buckets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u64>,
     /// Number of failures so far in this epoch on the rank that saved the state. Only this field differs between ranks.
     /// Each rank that resumes from the state counts these failures towards its `max_errors`.
     pub errors: u64,
@@ -120,7 +129,10 @@ impl State {
             fingerprint: identity.fingerprint.clone(),
             seed: identity.seed,
             epoch,
-            position: steps.saturating_mul(schedule.global_batch()).min(identity.epoch_size),
+            position: steps.saturating_mul(schedule.global_batch()).min(match &identity.buckets {
+                Some(_) => schedule.order().len(),
+                None => identity.epoch_size,
+            }),
             global_batch: schedule.global_batch(),
             epoch_size: identity.epoch_size,
             shuffle: identity.shuffle,
@@ -130,6 +142,8 @@ impl State {
             selection: identity.selection.clone(),
             repeats: identity.repeats,
             mix: identity.mix.clone(),
+            buckets: identity.buckets.clone(),
+            steps: identity.buckets.is_some().then(|| schedule.steps()),
             errors,
         }
     }
@@ -160,7 +174,7 @@ impl State {
             }
         }
         let state: Self = serde_json::from_str(text).map_err(unusable)?;
-        let sound = (1..=LARGEST_BATCH).contains(&state.global_batch) && state.position <= state.epoch_size;
+        let sound = (1..=LARGEST_BATCH).contains(&state.global_batch) && state.position <= state.end();
         if !sound || !(state.is_through() || state.position.is_multiple_of(state.global_batch)) {
             let message = format!(
                 "is damaged: position {} of {} samples does not fit global batches of {}",
@@ -191,6 +205,7 @@ impl State {
             self.epoch_size.to_string(),
             self.repeats.to_string(),
             or_none(&self.mix),
+            or_none(&self.buckets),
         ];
         let differences: Vec<String> = std::iter::zip(saved, here.values())
             .filter(|(saved, (_, here))| saved != here)
@@ -207,10 +222,15 @@ impl State {
         Err(Error::config("state", message))
     }
 
+    /// Returns the position after the last step: with buckets, steps have places for padding.
+    fn end(&self) -> u64 {
+        self.steps.map_or(self.epoch_size, |steps| steps.saturating_mul(self.global_batch))
+    }
+
     /// Whether the epoch has ended.
     pub fn is_through(&self) -> bool {
         let next = if self.last_batch == LastBatch::Drop.name() { self.global_batch } else { 1 };
-        self.position.saturating_add(next) > self.epoch_size
+        self.position.saturating_add(next) > self.end()
     }
 
     /// Returns this state if it was saved after `at_step` steps, or if `at_step` is `None`.

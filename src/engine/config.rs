@@ -10,6 +10,7 @@
 //! the start.
 
 mod arrays;
+mod buckets;
 mod cache;
 mod device;
 mod field_options;
@@ -69,7 +70,7 @@ use base::error::{Error, Result};
 use base::names::named;
 pub use base::units::{parse_bytes, parse_duration};
 use data::dataset::{Contents, DatasetIndex, IndexOptions, NeighbourBlocks, SampleAxis, SampleColumn};
-use data::schedule::{Assignment, LastBatch, Selection, Shuffling};
+use data::schedule::{Assignment, BucketTable, LastBatch, Selection, Shuffling};
 use labels::ReadLabels;
 use pixels::augment::Output;
 use pixels::decode::{Damaged, Orientation};
@@ -176,6 +177,8 @@ pub struct LoaderConfig {
     /// The configurations of all buckets, by their numbers; empty without buckets. The rest of this configuration is that
     /// of the largest bucket.
     pub buckets: Vec<LoaderConfig>,
+    /// The bucket of each draw of an epoch; `None` without buckets.
+    pub bucket_table: Option<Arc<BucketTable>>,
 }
 
 impl LoaderConfig {
@@ -381,7 +384,8 @@ impl CheckedOptions<'_> {
             bucket.sized(asked.as_ref(), index, images, &same)
         };
         let in_buckets = in_buckets.iter().map(of_bucket).collect::<Result<_>>()?;
-        if let Some(config) = LoaderConfig::of_buckets(in_buckets) {
+        if let Some(mut config) = LoaderConfig::of_buckets(in_buckets) {
+            config.find_buckets(index)?;
             return Ok(config);
         }
         let mut config = options.sized(asked.as_ref(), index, images, &same)?;

@@ -216,7 +216,8 @@ impl PyBatch {
     fn shapes(&self, number: usize) -> PyResult<PyTensor> {
         let columns = self.config().bucket.as_ref().and_then(|bucket| bucket.columns);
         let columns = columns.filter(|_| !self.batch.is_encoded());
-        let missing = || PyAttributeError::new_err("only batches of images with buckets= have the shapes of images");
+        let missing =
+            || PyAttributeError::new_err("only batches of images with buckets= have the shapes of images");
         Ok(self.batch.further(columns.ok_or_else(missing)?[number]).into())
     }
 

@@ -3,6 +3,7 @@
 mod arrays;
 mod bad_shards;
 mod braces;
+mod buckets;
 mod cancel;
 mod changes;
 #[path = "../common/mod.rs"]

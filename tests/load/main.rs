@@ -3,6 +3,7 @@
 mod alike;
 mod blocks;
 mod brokers;
+mod buckets;
 mod cached_parts;
 mod campaign;
 mod cli;

@@ -59,7 +59,8 @@ impl BucketSizes {
 
     fn sorted(mut sizes: Vec<ImageSize>, remedy: &str) -> Result<Self> {
         let wider = |a: &ImageSize, b: &ImageSize| {
-            let [a_to_b, b_to_a] = [(a.width, b.height), (b.width, a.height)].map(|(w, h)| u64::from(w) * u64::from(h));
+            let [a_to_b, b_to_a] =
+                [(a.width, b.height), (b.width, a.height)].map(|(w, h)| u64::from(w) * u64::from(h));
             a_to_b.cmp(&b_to_a).then(a.width.cmp(&b.width))
         };
         sizes.sort_unstable_by(wider);
@@ -143,6 +144,9 @@ mod tests {
         let size = |side| ImageSize { width: side, height: side };
         let same = BucketSizes::listed(vec![size(64), size(256), size(128)]).unwrap();
         let nearest = |w, h| same.list()[usize::from(same.nearest(w, h))].width;
-        assert_eq!([nearest(50, 50), nearest(100, 64), nearest(130, 400), nearest(999, 999)], [64, 64, 128, 256]);
+        assert_eq!(
+            [nearest(50, 50), nearest(100, 64), nearest(130, 400), nearest(999, 999)],
+            [64, 64, 128, 256]
+        );
     }
 }

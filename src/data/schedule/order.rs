@@ -1,6 +1,8 @@
 //! The order of one epoch: maps positions to samples, and samples to positions.
 
+use super::LastBatch;
 use super::block_shuffle::{BlockShuffle, BlockShuffleKeys, RankRanges};
+use super::bucket_order::{BucketOrder, BucketTable};
 use super::permutation::{Feistel, Shuffle};
 use super::selection::{Draw, DrawKeys, Selection};
 use crate::dataset::{Fingerprint, NeighbourBlocks};
@@ -27,6 +29,7 @@ enum Permutation {
     Table(Arc<Shuffle>),
     Computed(Arc<Feistel>),
     NeighbourBlocks(Arc<BlockShuffle>),
+    Buckets(Arc<BucketOrder>),
 }
 
 impl Order {
@@ -86,6 +89,41 @@ impl Order {
         }
     }
 
+    /// Makes the order of the draws of `selection` for (fingerprint, seed, epoch) in which all samples of a global batch
+    /// are of one bucket. `table` has the buckets of the draws. Unless `is_shuffled`, the buckets come one after another,
+    /// each in the order of the members.
+    ///
+    /// # Panics
+    /// Panics unless every member is drawn once.
+    pub fn by_buckets(
+        selection: Arc<Selection>,
+        table: Arc<BucketTable>,
+        (fingerprint, seed, epoch): (&Fingerprint, u64, u64),
+        global_batch: u64,
+        is_shuffled: bool,
+        last: LastBatch,
+    ) -> Self {
+        assert!(!selection.is_weighted() && selection.draws() == selection.members());
+        let mut dataset = [fingerprint.0, *table.digest()].concat();
+        dataset.extend(selection.digest().into_iter().flatten());
+        let key = |usage| RandomKey::new(&dataset, seed, epoch, usage);
+        let keys = is_shuffled.then(|| [key(Use::Bucket), key(Use::BucketOrder)]);
+        let buckets = BucketOrder::new(table, global_batch, keys, last);
+        Self { selection, permutation: Permutation::Buckets(Arc::new(buckets)), keys: None, repeats: 1 }
+    }
+
+    pub(super) fn buckets(&self) -> Option<&BucketOrder> {
+        match &self.permutation {
+            Permutation::Buckets(buckets) => Some(buckets),
+            _ => None,
+        }
+    }
+
+    /// Returns the number of draws that no batch of the epoch has, because they do not fill a batch of their bucket.
+    pub fn left_out(&self) -> u64 {
+        self.buckets().map_or(0, BucketOrder::left_out)
+    }
+
     /// Makes the order of all samples in which position `i` has sample `i`.
     pub fn sequential(len: u64) -> Self {
         Self::listed(Arc::new(Selection::all(len)))
@@ -125,9 +163,10 @@ impl Order {
         self.repeats
     }
 
-    /// Returns the number of positions, which equals the number of draws.
+    /// Returns the number of positions, which equals the number of draws. With buckets, it is the number of places of all
+    /// global batches, of which some may be padding.
     pub fn len(&self) -> u64 {
-        self.selection.draws()
+        self.buckets().map_or_else(|| self.selection.draws(), BucketOrder::len)
     }
 
     /// Whether there are no positions.
@@ -163,6 +202,7 @@ impl Order {
             Permutation::Table(shuffle) => shuffle.sample(place),
             Permutation::Computed(feistel) => feistel.forward(place),
             Permutation::NeighbourBlocks(shuffle) => shuffle.member(place),
+            Permutation::Buckets(buckets) => buckets.number(place),
         };
         let Draw { sample, occurrence } = self.numbered(number);
         // In practice no sample has 2^32 draws in an epoch; `wrapping_mul` avoids a panic for absurd settings.
@@ -172,9 +212,9 @@ impl Order {
     /// Returns the draw with index `number` in the selection, which does not depend on the order.
     ///
     /// # Panics
-    /// Panics if `number` is not below [`Order::len`].
+    /// Panics if `number` is not below the draws of the selection.
     pub fn numbered(&self, number: u64) -> Draw {
-        assert!(number < self.len(), "draw {number} of an order of {}", self.len());
+        assert!(number < self.selection.draws(), "draw {number} of {}", self.selection.draws());
         self.selection.draw(number, self.keys.as_ref())
     }
 
@@ -187,6 +227,7 @@ impl Order {
                 Permutation::Table(shuffle) => shuffle.position(number),
                 Permutation::Computed(feistel) => feistel.backward(number),
                 Permutation::NeighbourBlocks(shuffle) => shuffle.place(number),
+                Permutation::Buckets(buckets) => buckets.position(number).unwrap_or(u64::MAX),
             });
         let repeated = move |place: u64| {
             (0..repeats).map(move |repeat| place.saturating_mul(repeats).saturating_add(repeat))

@@ -11,7 +11,10 @@ pub(super) struct Shuffle {
 
 impl Shuffle {
     pub(super) fn new(key: &RandomKey, len: u32) -> Self {
-        let mut stream = key.stream(0);
+        Self::new_in(&mut key.stream(0), len)
+    }
+
+    pub(super) fn new_in(stream: &mut RandomStream, len: u32) -> Self {
         let mut samples: Vec<u32> = (0..len).collect();
         for i in (1..samples.len()).rev() {
             samples.swap(i, stream.below(i as u64 + 1) as usize);

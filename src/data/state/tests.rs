@@ -15,6 +15,7 @@ fn identity(samples: u64, last_batch: LastBatch) -> OrderIdentity {
         selection: None,
         repeats: 1,
         mix: None,
+        buckets: None,
     }
 }
 

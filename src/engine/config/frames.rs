@@ -32,11 +32,15 @@ impl LoaderOptions {
         }
         let usual = LoaderOptions::default();
         let by_place = "is \"blocks\", which cannot be used with buckets: use shuffle=True";
+        let once = "cannot be used with buckets, which draw each sample once: remove one of the two";
         let by_size = "cannot be used with buckets, which give each batch a size: remove one of the two";
         let mixes_rest = self.mix.is_some() && self.last_batch_or_default() == LastBatch::Partial;
         let refused = [
             ("shuffle", self.shuffling() == Shuffling::Blocks, by_place),
-            ("repeats", self.repeats > 1, "cannot be used with buckets: remove one of the two"),
+            ("repeats", self.repeats > 1, once),
+            ("weights", self.weights.is_some(), once),
+            ("ratios", self.ratios.is_some(), once),
+            ("epoch_size", self.epoch_size.is_some(), once),
             ("image_size", self.image_size != usual.image_size, by_size),
             ("image_size_from", self.image_size_from.is_some(), by_size),
             ("scale", self.scale != usual.scale, by_size),
@@ -83,9 +87,8 @@ impl LoaderOptions {
         if !self.decoded || images.list().is_empty() {
             return Ok(Some(Bucket { sizes, columns: None }));
         }
-        let has_own_size = |(image, _): &(usize, &ImageField)| {
-            ViewKind::of(images.recipe(*image)) == ViewKind::Values
-        };
+        let has_own_size =
+            |(image, _): &(usize, &ImageField)| ViewKind::of(images.recipe(*image)) == ViewKind::Values;
         if let Some((_, ImageField { name, .. })) = images.list().iter().enumerate().find(has_own_size) {
             let message = format!(
                 "makes images {name:?} of varying size, but buckets give each batch a size: add RandomCrop(\"bucket\") \

@@ -7,8 +7,9 @@ use super::{Fields, ImageField, Images, LoaderKind, LoaderOptions};
 use base::error::{Error, Result};
 use data::dataset::DatasetIndex;
 use pixels::augment::{
-    BadParameter, CenterCrop, DType, MAX_SIDE, Normalize, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, Recipe,
-    RecipeView, ResizeToCover, SizeParameter, ToDtype, Transform, Transforms, WholeResize,
+    BadParameter, CenterCrop, DType, MAX_SIDE, Normalize, RandomCrop, RandomHorizontalFlip,
+    RandomResizedCrop, Recipe, RecipeView, ResizeToCover, SizeParameter, ToDtype, Transform, Transforms,
+    WholeResize,
 };
 
 /// The flat settings that a list of transforms replaces, each with the transform to use instead.

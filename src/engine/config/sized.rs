@@ -118,6 +118,7 @@ impl LoaderOptions {
             later: Vec::new(),
             bucket,
             buckets: Vec::new(),
+            bucket_table: None,
             decoded: options.decoded,
             device: chosen.device,
             device_reason: chosen.why,

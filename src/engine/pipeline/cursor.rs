@@ -130,6 +130,7 @@ mod tests {
             selection: None,
             repeats: 1,
             mix: None,
+            buckets: None,
         };
         let order = Order::shuffled(&Fingerprint([1; 32]), 1, epoch, 100);
         let schedule = Schedule::new(order, 10, 0, 1, LastBatch::Drop).unwrap();

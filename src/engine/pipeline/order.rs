@@ -40,6 +40,7 @@ impl OrderPlan {
             selection: config.selection.digest().map(|digest| Fingerprint(*digest).to_string()),
             repeats: config.repeats,
             mix: config.mix.as_ref().map(|plan| plan.mixing.text().to_owned()),
+            buckets: config.bucket_table.as_ref().map(|table| Fingerprint(*table.digest()).to_string()),
         };
         Self { context: context.clone(), identity: Arc::new(identity), homes: Mutex::default() }
     }
@@ -56,6 +57,15 @@ impl OrderPlan {
     pub(crate) fn in_slices(&self, epoch: u64, rank: u32, world_size: u32) -> Result<Schedule> {
         let config = &self.context.config;
         let order = self.order(epoch, world_size)?;
+        if config.bucket_table.is_some() && order.is_empty() {
+            let global = u64::from(config.batch_size) * u64::from(world_size);
+            let message = format!(
+                "is {}, but no bucket has the {global} samples of a global batch: lower batch_size, or set last_batch \
+                 to \"pad\" or \"partial\"",
+                config.batch_size
+            );
+            return Err(Error::config("batch_size", message));
+        }
         let repeats = u64::from(order.repeats());
         let schedule = Schedule::new(order, config.batch_size, rank, world_size, config.last_batch)?;
         let schedule = if config.mix.is_none() { schedule } else { schedule.with_unit(MIX_GROUP_SIZE) };
@@ -75,6 +85,12 @@ impl OrderPlan {
     pub(crate) fn order(&self, epoch: u64, world_size: u32) -> Result<Order> {
         let (config, fingerprint) = (&self.context.config, self.context.index.fingerprint());
         let selection = config.selection.clone();
+        if let Some(table) = &config.bucket_table {
+            let global_batch = u64::from(config.batch_size) * u64::from(world_size);
+            let (of, is_shuffled) = ((&fingerprint, config.seed, epoch), config.shuffling != Shuffling::Off);
+            let (table, last) = (table.clone(), config.last_batch);
+            return Ok(Order::by_buckets(selection, table, of, global_batch.max(1), is_shuffled, last));
+        }
         let order = match (config.shuffling, &config.neighbour_blocks) {
             (Shuffling::Blocks, Some(neighbour_blocks)) => {
                 let divided = config.divided(world_size)?;
@@ -98,6 +114,16 @@ impl OrderPlan {
     }
 
     pub(crate) fn warn_of_padding(&self, schedule: &Schedule) {
+        let (left_out, draws) = (schedule.order().left_out(), self.context.config.selection.draws());
+        if left_out > 0 {
+            self.context.index.notices().warn_once("left out", || {
+                format!(
+                    "buckets: {left_out} of {draws} samples ({:.2} %) do not fill a batch of their size, and are left \
+                     out of each epoch: set last_batch to \"pad\" or \"partial\", or lower batch_size",
+                    left_out as f64 * 100.0 / draws as f64
+                )
+            });
+        }
         let (padded, world_size) = (schedule.padded_ranks(), schedule.world_size());
         if padded > 0 {
             self.context.index.notices().warn_once("padded ranks", || {
@@ -171,6 +197,9 @@ impl Pipeline {
     /// The errors of [`Pipeline::schedule`].
     pub fn steps(&self, rank: u32, world_size: u32) -> Result<u64> {
         let config = self.config();
+        if config.bucket_table.is_some() {
+            return Ok(self.order.in_slices(0, rank, world_size)?.steps());
+        }
         let draws = config.selection.draws();
         Schedule::count(draws, config.batch_size, rank, world_size, config.last_batch)
     }

@@ -84,7 +84,8 @@ impl EpochRun {
             shared: shared.clone(),
         };
         let buckets = context.buckets.iter().enumerate();
-        let buckets: Vec<_> = buckets.map(|(layout, context)| Arc::new(of(layout, context, Vec::new()))).collect();
+        let buckets: Vec<_> =
+            buckets.map(|(layout, context)| Arc::new(of(layout, context, Vec::new()))).collect();
         of(0, &context, buckets)
     }
 
@@ -95,7 +96,6 @@ impl EpochRun {
         }
         self.run_plan.bucket(step).and_then(|bucket| self.buckets.get(usize::from(bucket))).unwrap_or(self)
     }
-
 }
 
 impl Deref for EpochRun {

@@ -10,10 +10,10 @@
 
 use super::SettingsObject::Resources as OfResources;
 use super::forms::{
-    AnyPath, AnyText, BoolOrBlocks, BucketRuleOrSizes, BoolOrName, Bounds, ByteCount, Channels, ClassList, ClassNameList,
-    DeviceName, FieldList, Indices, LabelSource, Maybe, MixList, OneOf, OwnDirectory, PeersChoice,
-    Probability, Ratios, RowOrFile, ShareOfOne, SideLengths, SizesByEpoch, TierList, TransformList, Truth,
-    WeightsValue, WholeNumber,
+    AnyPath, AnyText, BoolOrBlocks, BoolOrName, Bounds, BucketRuleOrSizes, ByteCount, Channels, ClassList,
+    ClassNameList, DeviceName, FieldList, Indices, LabelSource, Maybe, MixList, OneOf, OwnDirectory,
+    PeersChoice, Probability, Ratios, RowOrFile, ShareOfOne, SideLengths, SizesByEpoch, TierList,
+    TransformList, Truth, WeightsValue, WholeNumber,
 };
 use super::objects::choices::BucketsChoice;
 use super::{Affects, LoaderKind, Setting, Topic, ValueKind};

@@ -14,7 +14,9 @@ impl BatchOpener for HostOpener {
 
     fn begin(&mut self, run: &Arc<EpochRun>, step: u64, len: u32) -> Result<Option<Vec<HostPlace>>> {
         let sink: Arc<dyn Sink> = run.inbox.clone();
-        let Some((closer, tickets)) = run.batches.begin_in(run.layout, step, len, &sink)? else { return Ok(None) };
+        let Some((closer, tickets)) = run.batches.begin_in(run.layout, step, len, &sink)? else {
+            return Ok(None);
+        };
         // Close the batch at once, because the tickets of all its samples exist. It is complete when the last ticket is
         // finished.
         closer.close();

@@ -6,7 +6,12 @@ use pixels::augment::{Axis, DrawnView, DrawnViews};
 
 /// Writes the original size of an image (height, width), and the place of its first view (top, left) in the resized
 /// image, if it is the first image of a batch of a bucket. Both are zero for an image that the sample lacks.
-pub(super) fn write_shape(config: &LoaderConfig, image: usize, drawn: Option<&DrawnViews>, ticket: &mut Ticket) {
+pub(super) fn write_shape(
+    config: &LoaderConfig,
+    image: usize,
+    drawn: Option<&DrawnViews>,
+    ticket: &mut Ticket,
+) {
     let Some([size, crop]) = config.bucket.as_ref().and_then(|bucket| bucket.columns) else { return };
     if config.images.first() != Some(image) {
         return;
@@ -33,8 +38,5 @@ fn crop_place(drawn: &DrawnView, [height, width]: [u32; 2]) -> [i64; 2] {
         if is_mirrored { resized(whole) - first - i64::from(shown) } else { first }
     };
     let view = &drawn.view;
-    [
-        place(&view.y, height, drawn.height, view.vertical_flip),
-        place(&view.x, width, drawn.width, view.flip),
-    ]
+    [place(&view.y, height, drawn.height, view.vertical_flip), place(&view.x, width, drawn.width, view.flip)]
 }

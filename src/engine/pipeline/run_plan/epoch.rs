@@ -39,7 +39,7 @@ impl RunPlan for Schedule {
 
     fn substitute(&self, _: &DatasetIndex, _position: u64, stream: &mut RandomStream) -> Result<u64> {
         let order = self.order();
-        Ok(order.numbered(stream.below(order.len())).sample)
+        Ok(order.numbered(stream.below(order.selection().draws())).sample)
     }
 
     fn state(&self, identity: &OrderIdentity, epoch: u64, steps: u64, errors: u64) -> Option<State> {

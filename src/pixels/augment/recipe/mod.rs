@@ -27,8 +27,8 @@ pub use renderer::Renderer;
 pub use request::{ImageTransforms, Transforms};
 pub use transform::Transform;
 pub use transform::{BadParameter, CROP_RATIO, CROP_SCALE, MAX_SIDE, SizeParameter};
-pub use transform::{RandomCrop, ResizeToCover};
 pub use transform::{CenterCrop, Normalize, RandomHorizontalFlip, RandomResizedCrop, ToDtype, WholeResize};
+pub use transform::{RandomCrop, ResizeToCover};
 pub(crate) use transform::{check_choice, table};
 pub use transform::{transforms_json, transforms_stub};
 

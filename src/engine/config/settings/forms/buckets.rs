@@ -14,7 +14,9 @@ impl ValueKind<BucketsChoice> for BucketRuleOrSizes {
         match given {
             UserValue::Nothing => {}
             UserValue::Map(classes) => {
-                let [(UserValue::Text(class), UserValue::Map(members))] = &classes[..] else { return is(given) };
+                let [(UserValue::Text(class), UserValue::Map(members))] = &classes[..] else {
+                    return is(given);
+                };
                 let object = SettingsObject::of_keyword("buckets").find(|object| object.class() == class);
                 let Some(object) = object else { return is(given) };
                 for (name, value) in members {

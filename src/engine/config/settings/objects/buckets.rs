@@ -65,7 +65,9 @@ impl BucketsChoice {
                 let size = |&(height, width): &(u32, u32)| ImageSize { width, height };
                 BucketSizes::listed(sizes.iter().map(size).collect()).map(Some)
             }
-            (Some(_), _) => Err(Error::config("buckets", "has an area and a list of sizes: give one of the two")),
+            (Some(_), _) => {
+                Err(Error::config("buckets", "has an area and a list of sizes: give one of the two"))
+            }
         }
     }
 }

@@ -3,7 +3,9 @@
 use super::table::transform;
 use super::values::{BadParameter, Lengths, MAX_SIDE, SizeParameter, bounds, check_length};
 use super::{GeometryBuilder, GeometryDraw, GeometryTransform};
-use crate::augment::recipe::torchvision::{covering, jittered, random_resized_crop, resized, with_short_side};
+use crate::augment::recipe::torchvision::{
+    covering, jittered, random_resized_crop, resized, with_short_side,
+};
 use crate::augment::{Filter, ImageSize};
 
 transform! {
