@@ -25,7 +25,14 @@ class WithClasses(Protocol):
 Numbers: TypeAlias = Sequence[float] | Array
 
 
-class LoaderState(TypedDict):
+class BucketsState(TypedDict, total=False):
+    """What the state of a loader with `buckets` has in addition."""
+
+    buckets: str
+    steps: int
+
+
+class LoaderState(BucketsState):
     """The state of a loader in a checkpoint. It can be written as JSON, and only `errors` differs between ranks."""
 
     version: int

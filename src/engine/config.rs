@@ -213,9 +213,9 @@ impl LoaderOptions {
             );
             return Err(Error::config("device", message));
         }
+        self.check_buckets()?;
         device::validate(&self.device, self.gpu_decoder())?;
         self.check_blocks()?;
-        self.check_buckets()?;
         self.cache(1)?;
         if self.labels.is_some() && !self.decoded {
             let message = "cannot be used with decoded=False, which gives whole files: remove one of the two";

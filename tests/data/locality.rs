@@ -187,6 +187,7 @@ proptest! {
             selection: None,
             repeats: job.repeats,
             mix: None,
+            buckets: None,
         };
         let step = (at * before[0].steps() as f64) as u64;
         let states: Vec<State> =

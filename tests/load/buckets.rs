@@ -1,12 +1,11 @@
 //! Batches of several sizes: each image has the pixels that the same recipe gives it at a fixed size.
 
-use crate::common::Dataset;
+use crate::common::{Dataset, batches};
 use foreload::testing::augment::{ImageSize, ImageTransforms};
 use foreload::testing::config::{LoaderOptions, OnError};
-use foreload::testing::pipeline::{Pipeline, Poll};
+use foreload::testing::pipeline::Pipeline;
 use foreload::testing::schedule::LastBatch;
 use std::collections::{BTreeMap, HashMap};
-use std::time::Duration;
 
 const SIZES: [(u32, u32); 3] = [(24, 48), (32, 32), (48, 24)];
 
@@ -30,12 +29,7 @@ fn images(pipeline: &Pipeline, world: u32) -> Images {
     let mut images = Images::new();
     for rank in 0..world {
         let mut epoch = pipeline.epoch(2, rank, world, 0).unwrap();
-        loop {
-            let batch = match epoch.poll(Duration::from_secs(60)).unwrap() {
-                Poll::Batch(batch) => batch,
-                Poll::End => break,
-                Poll::Pending => panic!("no batch came"),
-            };
+        while let Some(batch) = epoch.next_batch().unwrap() {
             let tensor = batch.images();
             let each = tensor.bytes().len() / batch.len().max(1);
             let (ids, mask) = (batch.sample_ids(), batch.mask());
@@ -90,12 +84,7 @@ fn an_evaluation_takes_each_sample_once_also_if_one_is_damaged() {
     assert_eq!(found.len(), 29);
     assert!(!found.contains_key(&3));
     let skipped = LoaderOptions { on_error: OnError::Skip, last_batch: Some(LastBatch::Pad), ..asked };
-    let mut epoch = dataset.pipeline(&skipped);
-    let mut epoch = {
-        epoch = epoch;
-        epoch.epoch(0, 0, 1, 0).unwrap()
-    };
-    while let Poll::Batch(batch) = epoch.poll(Duration::from_secs(60)).unwrap() {
+    for batch in batches(&dataset.pipeline(&skipped), 0) {
         assert!(
             SIZES.map(|(h, w)| vec![4, 3, h.into(), w.into()]).contains(&batch.images().shape().to_vec())
         );

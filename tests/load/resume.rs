@@ -176,6 +176,7 @@ fn large_epochs_go_on_at_any_step() {
             selection: None,
             repeats: 1,
             mix: None,
+            buckets: None,
         };
         let (saved, step) = {
             let schedule =

@@ -52,6 +52,13 @@ impl LoaderOptions {
                 "is \"partial\", which cannot be used with mix and buckets together: use \"drop\" or \"pad\"",
             ),
         ];
+        if self.device.starts_with("cuda") {
+            let message = format!(
+                "is {}, but batches of buckets are not supported on a GPU yet: use device=\"cpu\"",
+                self.device
+            );
+            return Err(Error::config("device", message));
+        }
         let refused = refused.into_iter().find(|(_, is_given, _)| *is_given);
         refused.map_or(Ok(()), |(setting, _, why)| Err(Error::config(setting, why)))
     }
