@@ -51,6 +51,10 @@ class FileLoader(Loader):
         repeats: How many times each sample comes in a global batch, each time with its own augmentation: 3 in DeiT's
             repeated augmentation. An epoch keeps its number of draws, so it shows only one in `repeats` of the samples.
             The repeats of a sample are spread over the ranks, as by torchvision's `RASampler`.
+        buckets: Sizes of batches, for images of different shapes: each batch has one size, and each image is in batches
+            of the size with the nearest aspect ratio. All ranks have the same size in the same step. Transforms use it
+            as `size="bucket"`. Without `transforms`, images are resized to cover it, and cropped. A list has (height,
+            width). None: the size that the transforms give.
         on_error: What happens if a sample cannot be read or decoded. `raise` raises the first failure of a batch. With
             `skip`, another sample takes its place, chosen by (dataset, seed, epoch, position) alone, so batches stay
             full and equally large on every rank. With `zero`, its image is zeros, or its file has no bytes, and its
@@ -143,6 +147,7 @@ class FileLoader(Loader):
         ratios: Numbers | None = None,
         epoch_size: int | None = None,
         repeats: int = 1,
+        buckets: Buckets | dict[str, Any] | Sequence[Sequence[int]] | None = None,
         on_error: Literal["raise", "skip", "zero"] = "raise",
         max_errors: int | None = 100,
         resources: Resources | Mapping[str, Any] | None = None,

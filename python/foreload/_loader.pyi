@@ -98,6 +98,10 @@ class Loader:
         transforms: The transforms of images: a list of `foreload.transforms`, or `Views` of one. If samples have
             several images, the list is for the first, and the others follow its geometry; a dict has the transforms of
             each image field instead. None: images come as they are, uint8 in their own sizes.
+        buckets: Sizes of batches, for images of different shapes: each batch has one size, and each image is in batches
+            of the size with the nearest aspect ratio. All ranks have the same size in the same step. Transforms use it
+            as `size="bucket"`. Without `transforms`, images are resized to cover it, and cropped. A list has (height,
+            width). None: the size that the transforms give.
         mix: Mixes finished images: `[transforms.MixUp(...)]`, `[transforms.CutMix(...)]`, or
             `[transforms.RandomChoice([...])]` of these, drawn for each batch. In each group of four neighbouring images
             of a batch, every image is mixed with the one before it, and the first with the last, so `batch_size` must
@@ -250,6 +254,7 @@ class Loader:
         label: str | None = None,
         labels: str | os.PathLike[str] | Sequence[float] | Sequence[Sequence[float]] | Array | None = None,
         transforms: Transforms | Mapping[str, Transforms] | None = None,
+        buckets: Buckets | dict[str, Any] | Sequence[Sequence[int]] | None = None,
         mix: Mixing | Sequence[Mixing] | None = None,
         orientation: Literal["ignore", "warn", "apply"] = "warn",
         device: str = "auto",

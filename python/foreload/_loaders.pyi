@@ -97,6 +97,10 @@ class ImageLoader(Loader):
             several images, the list is for the first, and the others follow its geometry; a dict has the transforms of
             each image field instead. `transforms` replaces `image_size`, `scale`, `ratio`, `flip`, `resize`, `dtype`,
             `mean` and `std`, which are short forms of the usual lists. None: the list that these settings mean.
+        buckets: Sizes of batches, for images of different shapes: each batch has one size, and each image is in batches
+            of the size with the nearest aspect ratio. All ranks have the same size in the same step. Transforms use it
+            as `size="bucket"`. Without `transforms`, images are resized to cover it, and cropped. A list has (height,
+            width). None: the size that the transforms give.
         mix: Mixes finished images: `[transforms.MixUp(...)]`, `[transforms.CutMix(...)]`, or
             `[transforms.RandomChoice([...])]` of these, drawn for each batch. In each group of four neighbouring images
             of a batch, every image is mixed with the one before it, and the first with the last, so `batch_size` must
@@ -271,6 +275,7 @@ class ImageLoader(Loader):
         label: str | None = None,
         labels: str | os.PathLike[str] | Sequence[float] | Sequence[Sequence[float]] | Array | None = None,
         transforms: Transforms | Mapping[str, Transforms] | None = None,
+        buckets: Buckets | dict[str, Any] | Sequence[Sequence[int]] | None = None,
         mix: Mixing | Sequence[Mixing] | None = None,
         image_size: int | Sequence[int] = 224,
         image_size_from: Mapping[int, int | Sequence[int]] | None = None,

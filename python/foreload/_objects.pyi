@@ -8,6 +8,38 @@ from typing import Any, Literal, final
 from typing_extensions import Self
 
 @final
+class Buckets:
+    """Sizes of batches with about the same number of pixels, for `buckets=` of a loader.
+
+    Each side is a multiple of `step`. There is a size for each width, as high as `area` allows, if neither side is more
+    than `max_ratio` times the other; of several with the same aspect ratio, only the largest.
+
+    Args:
+        area: The largest number of pixels of a size.
+        step: The number of pixels that divides each side.
+        max_ratio: The largest ratio of the longer side to the shorter side.
+
+    Raises:
+        ConfigError: A setting has an invalid value, or no setting has this name.
+    """
+
+    def __new__(
+        cls,
+        area: int,
+        step: int = 64,
+        max_ratio: float = 2.0,
+    ) -> Self: ...
+    @property
+    def area(self) -> int: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def max_ratio(self) -> float: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
+
+@final
 class Ram:
     """A cache in memory, for `cache=` of a loader.
 

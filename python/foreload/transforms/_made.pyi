@@ -9,6 +9,7 @@ from foreload.transforms._base import Choice, Container, Mix, TimmSpecs, Transfo
 __all__ = [
     "RandomResizedCrop",
     "Resize",
+    "ResizeToCover",
     "RandomResize",
     "RandomShortestSize",
     "ScaleJitter",
@@ -53,14 +54,14 @@ class RandomResizedCrop(Transform):
     """Crops a box of random area and aspect ratio at a random place, and resizes it.
 
     Args:
-        size: The output's size in pixels: the side of a square, or (height, width).
+        size: The output's size in pixels: the side of a square, (height, width), or `"bucket"`.
         scale: The bounds of the crop's area, as a fraction of the image's area; uniform between them.
         ratio: The bounds of the crop's width / height; log-uniform between them.
         interpolation: The filter: `bilinear`, `bicubic`, `lanczos` (all antialiased, as with torchvision's
             `antialias=True`), `nearest` or `nearest-exact`; or torchvision's `InterpolationMode`.
     """
 
-    size: int | Sequence[int]
+    size: int | Sequence[int] | str
     scale: Sequence[float] = (0.08, 1.0)
     ratio: Sequence[float] = (0.75, 1.3333333333333333)
     interpolation: Any = "bilinear"
@@ -70,16 +71,31 @@ class Resize(Transform):
     """Resizes the whole image.
 
     Args:
-        size: The length of the shorter side in pixels, which keeps the aspect ratio; or (height, width). None, with
-            `max_size`: the longer side gets the length `max_size`.
+        size: The length of the shorter side in pixels, which keeps the aspect ratio; (height, width); or `"bucket"`.
+            None, with `max_size`: the longer side gets the length `max_size`.
         interpolation: The filter: `bilinear`, `bicubic`, `lanczos` (all antialiased), `nearest` or `nearest-exact`; or
             torchvision's `InterpolationMode`.
         max_size: The largest length of the longer side in pixels, if `size` is that of the shorter side.
     """
 
-    size: int | Sequence[int] | None
+    size: int | Sequence[int] | str | None
     interpolation: Any = "bilinear"
     max_size: int | None = None
+
+@dataclass(frozen=True)
+class ResizeToCover(Transform):
+    """Resizes the whole image to the smallest size of the same aspect ratio that covers `size`.
+
+    A crop to `size` after it cuts off as little as possible: `size="bucket"` for both, with `buckets=` of the loader.
+
+    Args:
+        size: The size in pixels that the image covers: the side of a square, (height, width), or `"bucket"`.
+        interpolation: The filter: `bilinear`, `bicubic`, `lanczos` (all antialiased), `nearest` or `nearest-exact`; or
+            torchvision's `InterpolationMode`.
+    """
+
+    size: int | Sequence[int] | str
+    interpolation: Any = "bilinear"
 
 @dataclass(frozen=True)
 class RandomResize(Transform):
@@ -131,10 +147,10 @@ class CenterCrop(Transform):
     """Crops the middle of an image; a smaller image is padded with black.
 
     Args:
-        size: The output's size in pixels: the side of a square, or (height, width).
+        size: The output's size in pixels: the side of a square, (height, width), or `"bucket"`.
     """
 
-    size: int | Sequence[int]
+    size: int | Sequence[int] | str
 
 @dataclass(frozen=True)
 class RandomCrop(Transform):
@@ -143,7 +159,7 @@ class RandomCrop(Transform):
     An image that is smaller than the crop fails its sample, unless `pad_if_needed` is set.
 
     Args:
-        size: The output's size in pixels: the side of a square, or (height, width).
+        size: The output's size in pixels: the side of a square, (height, width), or `"bucket"`.
         padding: The pixels added before the crop: on all sides; or (left and right, top and bottom); or (left, top,
             right, bottom).
         pad_if_needed: Whether a smaller image is padded by the number of missing pixels, on both sides.
@@ -152,7 +168,7 @@ class RandomCrop(Transform):
             mirrored without repeating the outermost pixel; or `symmetric`, mirrored with it.
     """
 
-    size: int | Sequence[int]
+    size: int | Sequence[int] | str
     padding: int | Sequence[int] | None = None
     pad_if_needed: bool = False
     fill: int | Sequence[int] = 0
