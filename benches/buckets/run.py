@@ -54,9 +54,16 @@ def main() -> int:
         "ratios": ratios,
         "met": met,
     }
-    table = report.table(["loader", "images/s", "CPU s per 1 000"], [report.loader(one) for one in entries.values()])
-    lines = [f"{ratio:.2f} times {name}, asked {AIM.bound:g}: {aims.word(met[name])}" for name, ratio in ratios.items()]
-    report.deliver(result, "\n\n".join(["# Buckets", report.machine_line(result["machine"]), table, *lines]), chosen)
+    table = report.table(
+        ["loader", "images/s", "CPU s per 1 000"], [report.loader(one) for one in entries.values()]
+    )
+    lines = [
+        f"{ratio:.2f} times {name}, asked {AIM.bound:g}: {aims.word(met[name])}"
+        for name, ratio in ratios.items()
+    ]
+    report.deliver(
+        result, "\n\n".join(["# Buckets", report.machine_line(result["machine"]), table, *lines]), chosen
+    )
     return options.exit_code(chosen, failed=not ratios, missed=not all(met.values()))
 
 

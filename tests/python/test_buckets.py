@@ -67,7 +67,8 @@ def test_each_image_is_in_the_bucket_nearest_to_it(shapes: Path) -> None:
         assert batch.bucket in sizes()
         height, width = batch.bucket
         images = np.from_dlpack(batch.images)
-        assert images.shape == (2, 3, height, width) and images.flags.c_contiguous
+        assert images.shape == (2, 3, height, width)
+        assert images.flags.c_contiguous
         valid = np.from_dlpack(batch.mask)
         seen += np.from_dlpack(batch.sample_ids)[valid].tolist()
         original, crops = np.from_dlpack(batch.original_sizes), np.from_dlpack(batch.crops)
@@ -115,7 +116,7 @@ def test_resumed_at_every_step_the_rest_is_the_same(shapes: Path, last_batch: st
             assert resumed.epoch == 1
     assert states[0]["steps"] == len(whole)
     other = foreload.ImageLoader(shapes, **dict(settings, buckets=[(64, 64), (32, 96)]))
-    with pytest.raises(foreload.ConfigError, match="buckets was .* and is"):
+    with pytest.raises(foreload.ConfigError, match=r"buckets was .* and is"):
         other.load_state_dict(state)
 
 
@@ -132,7 +133,9 @@ def test_an_epoch_continues_on_other_numbers_of_ranks(shapes: Path) -> None:
                 if number == len(batches):
                     batches.append([])
                 images, ids = np.from_dlpack(batch.images), np.from_dlpack(batch.sample_ids)
-                batches[number] += list(zip([batch.bucket] * len(ids), ids.tolist(), images.copy(), strict=True))
+                batches[number] += list(
+                    zip([batch.bucket] * len(ids), ids.tolist(), images.copy(), strict=True)
+                )
                 if number + 1 == steps:
                     break
             saved = loader.state_dict()
@@ -156,7 +159,9 @@ def test_torch_dicts_have_the_shapes(shapes: Path) -> None:
     torch = pytest.importorskip("torch")
     from foreload.torch import ImageDataset
 
-    with_fields = ImageDataset(shapes, fields=["image", "label"], memory_format=torch.channels_last, **SETTINGS)
+    with_fields = ImageDataset(
+        shapes, fields=["image", "label"], memory_format=torch.channels_last, **SETTINGS
+    )
     for batch in with_fields:
         height, width = batch["bucket"]
         assert batch["image"].shape == (2, 3, height, width)

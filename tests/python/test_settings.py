@@ -153,7 +153,11 @@ def test_no_value_is_worse_than_a_config_error(
 
 @pytest.mark.parametrize("of", OBJECTS)
 def test_no_member_is_worse_than_a_config_error(of: type) -> None:
-    needed = {foreload.Directory: {"path": "cache", "size": "1GB"}, foreload.Ram: {"size": "1GB"}}.get(of, {})
+    needed = {
+        foreload.Directory: {"path": "cache", "size": "1GB"},
+        foreload.Ram: {"size": "1GB"},
+        foreload.Buckets: {"area": 4096},
+    }.get(of, {})
     for name in parameters(of):
         for value in WRONG:
             try:

@@ -133,7 +133,7 @@ def test_parameters_have_one_form(dataset: Path) -> None:
     [
         (
             lambda: T.RandomResizedCrop("x"),
-            "RandomResizedCrop: size: is 'x', must be a number of pixels, or a height",
+            "RandomResizedCrop: size: is 'x', must be a number of pixels, a height and",
         ),
         (lambda: T.RandomResizedCrop((1, 2, 3)), r"RandomResizedCrop: size: is \(1, 2, 3\), must be"),
         (lambda: T.RandomResizedCrop(9, scale=0.5), "RandomResizedCrop: scale: is 0.5, must be two numbers"),
@@ -255,7 +255,8 @@ def test_transforms_are_dataclasses_that_keep_their_values() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         made.size = (8, 8)  # type: ignore[misc]
     assert repr(T.RandomErasing()) == "RandomErasing(p=0.5, scale=(0.02, 0.33), ratio=(0.3, 3.3), value=0.0)"
-    shown = "(size: 'int | Sequence[int] | None', interpolation: 'Any' = 'bilinear', max_size: 'int | None' = None)"
+    size = "size: 'int | Sequence[int] | str | None'"
+    shown = f"({size}, interpolation: 'Any' = 'bilinear', max_size: 'int | None' = None)"
     assert str(inspect.signature(T.Resize)) == f"{shown} -> None"
     for name in T.__all__:
         assert typing.get_type_hints(getattr(T, name)).keys() >= {
@@ -291,6 +292,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "RandomShortestSize": {"min_size": [3, 9]},
     "RandomSolarize": {"threshold": 128},
     "Resize": {"size": 9},
+    "ResizeToCover": {"size": 9},
     "ScaleJitter": {"target_size": [3, 9]},
     "ToDtype": {"dtype": "float16"},
 }
