@@ -26,10 +26,9 @@ Numbers: TypeAlias = Sequence[float] | Array
 
 
 class BucketsState(TypedDict, total=False):
-    """What the state of a loader with `buckets` has in addition."""
+    """The addition of a loader with `buckets`: the `digest` of the buckets, and the `steps` of the epoch."""
 
-    buckets: str
-    steps: int
+    buckets: dict[str, str | int]
 
 
 class LoaderState(BucketsState):

@@ -106,15 +106,22 @@ pub struct State {
     pub repeats: u32,
     /// How images are mixed, in JSON; `None` without mixing and in states without this field.
     pub mix: Option<String>,
-    /// Digest of the buckets of all draws, in hexadecimal; not written without buckets.
+    /// The buckets; not written without buckets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub buckets: Option<String>,
-    /// Number of steps of the epoch, which with buckets does not follow from `epoch_size`; not written without buckets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub steps: Option<u64>,
+    pub buckets: Option<Box<BucketState>>,
     /// Number of failures so far in this epoch on the rank that saved the state. Only this field differs between ranks.
     /// Each rank that resumes from the state counts these failures towards its `max_errors`.
     pub errors: u64,
+}
+
+/// What the state of an epoch by buckets has in addition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BucketState {
+    /// Digest of the buckets of all draws, in hexadecimal.
+    pub digest: String,
+    /// Number of steps of the epoch, which does not follow from its draws.
+    pub steps: u64,
 }
 
 fn once() -> u32 {
@@ -142,8 +149,10 @@ impl State {
             selection: identity.selection.clone(),
             repeats: identity.repeats,
             mix: identity.mix.clone(),
-            buckets: identity.buckets.clone(),
-            steps: identity.buckets.is_some().then(|| schedule.steps()),
+            buckets: identity.buckets.clone().map(|digest| {
+                let steps = schedule.steps();
+                Box::new(BucketState { digest, steps })
+            }),
             errors,
         }
     }
@@ -205,7 +214,7 @@ impl State {
             self.epoch_size.to_string(),
             self.repeats.to_string(),
             or_none(&self.mix),
-            or_none(&self.buckets),
+            or_none(&self.buckets.as_ref().map(|buckets| buckets.digest.clone())),
         ];
         let differences: Vec<String> = std::iter::zip(saved, here.values())
             .filter(|(saved, (_, here))| saved != here)
@@ -224,7 +233,8 @@ impl State {
 
     /// Returns the position after the last step: with buckets, steps have places for padding.
     fn end(&self) -> u64 {
-        self.steps.map_or(self.epoch_size, |steps| steps.saturating_mul(self.global_batch))
+        let end = |buckets: &BucketState| buckets.steps.saturating_mul(self.global_batch);
+        self.buckets.as_deref().map_or(self.epoch_size, end)
     }
 
     /// Whether the epoch has ended.

@@ -114,7 +114,7 @@ def test_resumed_at_every_step_the_rest_is_the_same(shapes: Path, last_batch: st
             assert same(taken(resumed), whole[number:])
         else:
             assert resumed.epoch == 1
-    assert states[0]["steps"] == len(whole)
+    assert states[0]["buckets"]["steps"] == len(whole)
     other = foreload.ImageLoader(shapes, **dict(settings, buckets=[(64, 64), (32, 96)]))
     with pytest.raises(foreload.ConfigError, match=r"buckets was .* and is"):
         other.load_state_dict(state)

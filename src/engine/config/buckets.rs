@@ -67,7 +67,7 @@ impl LoaderConfig {
         };
         std::thread::scope(|scope| -> Result<()> {
             let workers: Vec<_> =
-                (0..threads).map(|_| scope.spawn(|| caught("measuring images", &measure))).collect();
+                (0..threads).map(|_| scope.spawn(|| caught("measuring images", measure))).collect();
             for worker in workers {
                 let ended = |_| Error::Internal("a thread that measures images has ended".into());
                 for (first, run) in worker.join().map_err(ended)?? {

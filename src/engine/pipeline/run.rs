@@ -90,7 +90,7 @@ impl EpochRun {
     }
 
     /// Returns the run in the size of the images of `step`.
-    pub(crate) fn at<'a>(self: &'a Arc<Self>, step: u64) -> &'a Arc<Self> {
+    pub(crate) fn at(self: &Arc<Self>, step: u64) -> &Arc<Self> {
         if self.buckets.is_empty() {
             return self;
         }
