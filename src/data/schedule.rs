@@ -6,6 +6,7 @@
 //! - `selection` says which samples an epoch draws, and how often: subsets, weights, mixtures.
 //! - `permutation` shuffles the draws invertibly; `block_shuffle` shuffles blocks of neighbouring samples.
 //! - `order` combines both: which sample is at which position of an epoch.
+//! - `bucket_order` shuffles draws so that each global batch is of one bucket of `bucket_sizes`.
 //! - [`Schedule`] cuts an order into the batches of a rank, as slices or by the nodes that keep the samples (`owners`,
 //!   `locality`).
 //!

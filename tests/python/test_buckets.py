@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -236,3 +238,14 @@ def test_refusals(shapes: Path, settings: dict[str, Any], message: str) -> None:
 def test_samples_that_fill_no_batch_are_reported(shapes: Path) -> None:
     with pytest.warns(foreload.Warning, match=r"of 90 samples .* do not fill a batch of their size"):
         list(foreload.ImageLoader(shapes, **dict(SETTINGS, batch_size=8)))
+
+
+def test_caches_and_packed_shards_give_the_same_batches(shapes: Path, tmp_path: Path) -> None:
+    alone = taken(foreload.ImageLoader(shapes, **SETTINGS))
+    cached = foreload.ImageLoader(shapes, cache=foreload.Ram("20MB"), **SETTINGS)
+    assert same(taken(cached), alone)
+    cached.set_epoch(0)
+    assert same(taken(cached), alone)
+    words = [sys.executable, "-m", "foreload", "pack", str(shapes), str(tmp_path / "packed")]
+    subprocess.run(words, check=True, capture_output=True)
+    assert same(taken(foreload.ImageLoader(tmp_path / "packed", **SETTINGS)), alone)
