@@ -174,8 +174,8 @@ pub struct LoaderConfig {
     pub later: Vec<(u64, LoaderConfig)>,
     /// The buckets; `None` without `buckets`.
     pub bucket: Option<Bucket>,
-    /// The configurations of all buckets, by their numbers; empty without buckets. The rest of this configuration is that
-    /// of the largest bucket.
+    /// The configurations of all buckets, by their numbers; empty without buckets. The rest of this configuration is
+    /// that of the largest bucket.
     pub buckets: Vec<LoaderConfig>,
     /// The bucket of each draw of an epoch; `None` without buckets.
     pub bucket_table: Option<Arc<BucketTable>>,

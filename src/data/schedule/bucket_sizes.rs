@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 /// The largest number of buckets. The number of a bucket is a byte, and 255 means none.
 const MOST: usize = 255;
 
-/// The sizes of all buckets, from the narrowest to the widest; of the same aspect ratio, the smallest first. There is at
-/// least one.
+/// The sizes of all buckets, from the narrowest to the widest; of the same aspect ratio, the smallest first. There is
+/// at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BucketSizes(Vec<ImageSize>);
 
 impl BucketSizes {
-    /// Returns the sizes with about `area` pixels, whose sides are multiples of `step`, and whose longer side is at most
-    /// `max_ratio` times the shorter one.
+    /// Returns the sizes with about `area` pixels, whose sides are multiples of `step`, and whose longer side is at
+    /// most `max_ratio` times the shorter one.
     ///
     /// # Errors
     /// [`Error::Config`] if there is no such size, or if there are more than 255.

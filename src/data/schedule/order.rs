@@ -89,9 +89,9 @@ impl Order {
         }
     }
 
-    /// Makes the order of the draws of `selection` for (fingerprint, seed, epoch) in which all samples of a global batch
-    /// are of one bucket. `table` has the buckets of the draws. Unless `is_shuffled`, the buckets come one after another,
-    /// each in the order of the members.
+    /// Makes the order of the draws of `selection` for (fingerprint, seed, epoch) in which all samples of a global
+    /// batch are of one bucket. `table` has the buckets of the draws. Unless `is_shuffled`, the buckets come one after
+    /// another, each in the order of the members.
     ///
     /// # Panics
     /// Panics unless every member is drawn once.
@@ -163,8 +163,8 @@ impl Order {
         self.repeats
     }
 
-    /// Returns the number of positions, which equals the number of draws. With buckets, it is the number of places of all
-    /// global batches, of which some may be padding.
+    /// Returns the number of positions, which equals the number of draws. With buckets, it is the number of places of
+    /// all global batches, of which some may be padding.
     pub fn len(&self) -> u64 {
         self.buckets().map_or_else(|| self.selection.draws(), BucketOrder::len)
     }

@@ -102,8 +102,8 @@ impl BatchPool {
         Ok(true)
     }
 
-    /// Takes a buffer for a batch of the layout with the number `layout`. Returns `None` while the pipeline has its maximum number of buffers, or the
-    /// consumer holds all others.
+    /// Takes a buffer for a batch of the layout with the number `layout`. Returns `None` while the pipeline has its
+    /// maximum number of buffers, or the consumer holds all others.
     ///
     /// # Errors
     /// The errors of [`BatchPool::begin`].
@@ -148,8 +148,9 @@ impl BatchPool {
         state.in_pipeline < self.0.limits.prefetch && state.allocated < self.0.limits.batches
     }
 
-    /// Makes the batch of step `step` with `len` samples and the layout with the number `layout` from memory that another
-    /// process has filled and leased, and from the `parcel` of that batch. The memory is given back when the last tensor of the batch is dropped.
+    /// Makes the batch of step `step` with `len` samples and the layout with the number `layout` from memory that
+    /// another process has filled and leased, and from the `parcel` of that batch. The memory is given back when the
+    /// last tensor of the batch is dropped.
     ///
     /// # Errors
     /// [`Error::Internal`] for memory that holds no such batch.
@@ -194,9 +195,9 @@ impl BatchPool {
         Ok(())
     }
 
-    /// Takes a buffer for the batch of step `step`, which has `len` samples and the first layout. Returns the closer and one ticket for each
-    /// sample. When the closer and all tickets are dropped, the batch goes to `ready`. Returns `None` if no buffer is
-    /// free within the pool's limits; call again after a buffer was returned.
+    /// Takes a buffer for the batch of step `step`, which has `len` samples and the first layout. Returns the closer
+    /// and one ticket for each sample. When the closer and all tickets are dropped, the batch goes to `ready`. Returns
+    /// `None` if no buffer is free within the pool's limits; call again after a buffer was returned.
     ///
     /// # Errors
     /// [`Error::Io`] when the system has no memory left, [`Error::Gpu`] when the device has none.

@@ -1,7 +1,7 @@
 //! The bucket of each draw: the sizes of all selected images are read from their headers once, when a loader is made.
 //!
-//! The sizes of packed images are in the index. For any other image, the first bytes of its file or member are read, and
-//! the whole only if its header does not end there.
+//! The sizes of packed images are in the index. For any other image, the first bytes of its file or member are read,
+//! and the whole only if its header does not end there.
 
 use super::{LoaderConfig, frames::Bucket};
 use base::error::{Error, Result};

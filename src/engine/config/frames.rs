@@ -1,5 +1,5 @@
-//! Images of different shapes: with `buckets`, each batch has the size of one bucket. Each bucket has a configuration of
-//! its own, whose recipes have the bucket's size in place of `size="bucket"`, and whose batches have its layout.
+//! Images of different shapes: with `buckets`, each batch has the size of one bucket. Each bucket has a configuration
+//! of its own, whose recipes have the bucket's size in place of `size="bucket"`, and whose batches have its layout.
 //!
 //! The configurations differ in images and layout alone. So pixels and random numbers are those of a loader with the
 //! same transforms and a fixed size. (→ tests/load/buckets.rs)

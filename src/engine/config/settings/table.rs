@@ -237,8 +237,8 @@ settings! {
          image field instead. None: images come as they are, uint8 in their own sizes."
     );
 
-    /// Sizes of batches, for images of different shapes: each batch has one size, and each image is in batches of the size
-    /// with the nearest aspect ratio. All ranks have the same size in the same step. Transforms use it as
+    /// Sizes of batches, for images of different shapes: each batch has one size, and each image is in batches of the
+    /// size with the nearest aspect ratio. All ranks have the same size in the same step. Transforms use it as
     /// `size="bucket"`. Without `transforms`, images are resized to cover it, and cropped. A list has (height, width).
     /// None: the size that the transforms give.
     buckets: BucketsChoice = BucketsChoice::default(), BucketRuleOrSizes, Images, Batch.no_flag().datasets_only();

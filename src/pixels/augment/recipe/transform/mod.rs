@@ -225,7 +225,8 @@ macro_rules! kinds {
 }
 
 kinds! {
-    geometry: RandomResizedCrop, Resize, ResizeToCover, RandomResize, RandomShortestSize, ScaleJitter, CenterCrop, RandomCrop, Pad,
+    geometry: RandomResizedCrop, Resize, ResizeToCover, RandomResize, RandomShortestSize, ScaleJitter, CenterCrop,
+        RandomCrop, Pad,
         RandomZoomOut, RandomIoUCrop, RandomHorizontalFlip, RandomVerticalFlip;
     type: ToDtype, Normalize;
     position independent: Grayscale, RandomGrayscale, ColorJitter, RandomPhotometricDistort, RandomChannelPermutation,

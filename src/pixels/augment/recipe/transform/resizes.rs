@@ -45,8 +45,8 @@ impl GeometryTransform for RandomResizedCrop {
 transform! {
     /// Resizes the whole image.
     pub WholeResize {
-        /// The length of the shorter side in pixels, which keeps the aspect ratio; (height, width); or `"bucket"`. None, with
-        /// `max_size`: the longer side gets the length `max_size`.
+        /// The length of the shorter side in pixels, which keeps the aspect ratio; (height, width); or `"bucket"`.
+        /// None, with `max_size`: the longer side gets the length `max_size`.
         pub size: Option<SizeParameter>, checked_by("resize_sides");
         /// The filter: `bilinear`, `bicubic`, `lanczos` (all antialiased), `nearest` or `nearest-exact`; or
         /// torchvision's `InterpolationMode`.
