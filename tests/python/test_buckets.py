@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -249,3 +251,35 @@ def test_caches_and_packed_shards_give_the_same_batches(shapes: Path, tmp_path: 
     words = [sys.executable, "-m", "foreload", "pack", str(shapes), str(tmp_path / "packed")]
     subprocess.run(words, check=True, capture_output=True)
     assert same(taken(foreload.ImageLoader(tmp_path / "packed", **SETTINGS)), alone)
+
+
+def test_masks_have_the_size_of_the_bucket(shapes: Path, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "000.tar", "w") as tar:
+        for number, path in enumerate(sorted(shapes.glob("*/*.jpg"))):
+            with Image.open(path) as image:
+                mask = io.BytesIO()
+                # Columns of the mask have their numbers, so that a crop shows its place.
+                columns = np.arange(image.width, dtype=np.uint8)
+                Image.fromarray(np.tile(columns, (image.height, 1))).save(mask, "png")
+            for ending, data in (("jpg", path.read_bytes()), ("seg.png", mask.getvalue())):
+                member = tarfile.TarInfo(f"{number:03}.{ending}")
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+    crop = [T.ResizeToCover("bucket"), T.RandomCrop("bucket")]
+    asked = ["jpg", foreload.fields.Mask("seg.png", name="mask")]
+    loader = foreload.Loader(tmp_path, fields=asked, transforms=crop, **SETTINGS)
+    seen = set()
+    for batch in loader:
+        height, width = batch.bucket
+        masks = np.from_dlpack(batch["mask"])
+        assert masks.shape == (2, height, width)
+        assert np.from_dlpack(batch["jpg"]).shape == (2, 3, height, width)
+        shapes_of = zip(
+            np.from_dlpack(batch.original_sizes).tolist(), np.from_dlpack(batch.crops).tolist(), strict=True
+        )
+        for mask, ((h, w), (_, left)) in zip(masks, shapes_of, strict=True):
+            resized = width if width * h >= height * w else max(width, int(w * height / h + 0.5))
+            place = ((np.arange(width) + left + 0.5) * w / resized).astype(int)
+            assert np.abs(mask.astype(int) - place).max() <= 1
+        seen.add(batch.bucket)
+    assert seen == sizes()
