@@ -1,21 +1,24 @@
 //! The bucket of each draw: the sizes of all selected images are read from their headers once, when a loader is made.
 //!
 //! The sizes of packed images are in the index. For any other image, the first bytes of its file or member are read,
-//! and the whole only if its header does not end there.
+//! and the whole only if its header does not end there, or if `orientation="apply"` needs the end of the file.
 
 use super::{LoaderConfig, frames::Bucket};
 use base::error::{Error, Result};
 use base::threads::caught;
 use data::dataset::{DatasetIndex, Extent, MemberBytes};
 use data::schedule::BucketTable;
-use pixels::decode::image_size;
 use pixels::decode::packed::PackedHeaderSummary;
+use pixels::decode::{Orientation, Turn, image_size, orientation};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use store::io::read_blocking;
 
 /// The numbers of bytes at the beginning of an image of which the header is read, before the whole image.
 const HEADS: [u32; 2] = [8 << 10, 128 << 10];
+
+/// The first bytes of a JPEG.
+const JPEG: [u8; 2] = [0xff, 0xd8];
 
 /// The number of draws that a thread measures at a time.
 const RUN: usize = 256;
@@ -44,13 +47,15 @@ impl LoaderConfig {
         // Decoding such an image fails, whatever the size of its batch is.
         let middle = (sizes.list().len() / 2) as u8;
         let unreadable = AtomicU64::new(0);
-        let bucket = |draw: usize| match shown_size(index, self.selection.member(draw as u64), member) {
-            Some((width, height)) => sizes.nearest(width, height),
-            None => {
-                unreadable.fetch_add(1, Ordering::Relaxed);
-                middle
-            }
-        };
+        let is_applied = self.orientation == Orientation::Apply;
+        let bucket =
+            |draw: usize| match shown_size(index, self.selection.member(draw as u64), member, is_applied) {
+                Some((width, height)) => sizes.nearest(width, height),
+                None => {
+                    unreadable.fetch_add(1, Ordering::Relaxed);
+                    middle
+                }
+            };
         let mut buckets = vec![0; draws as usize];
         let next = AtomicUsize::new(0);
         let threads = (self.queue_depth.min(MOST_THREADS)).clamp(1, draws as usize / RUN + 1);
@@ -93,13 +98,23 @@ impl LoaderConfig {
     }
 }
 
-/// Returns the size of the image of a sample; `None` if it cannot be read.
-fn shown_size(index: &DatasetIndex, sample: u64, member: Option<usize>) -> Option<(u32, u32)> {
+/// Returns the size of the image of a sample, as it is shown if orientations are applied, else as it is stored; `None`
+/// if it cannot be read.
+fn shown_size(
+    index: &DatasetIndex,
+    sample: u64,
+    member: Option<usize>,
+    is_applied: bool,
+) -> Option<(u32, u32)> {
     let whole = index.extent(sample);
     let extent = match member.map_or(MemberBytes::WholeExtent, |member| index.member(sample, member)) {
         MemberBytes::WholeExtent => {
             if let Some(summary) = index.header_summary(sample).and_then(PackedHeaderSummary::read) {
-                return Some(summary.size());
+                match summary.turn() {
+                    _ if !is_applied => return Some(summary.size()),
+                    Some(turn) => return Some(turn.shown(summary.size())),
+                    None => {}
+                }
             }
             whole
         }
@@ -110,6 +125,14 @@ fn shown_size(index: &DatasetIndex, sample: u64, member: Option<usize>) -> Optio
         MemberBytes::Absent | MemberBytes::Ambiguous => return None,
     };
     let heads = HEADS.into_iter().filter(|head| *head < extent.length).chain([extent.length]);
-    let size_in = |length: u32| image_size(&read_blocking(index, Extent { length, ..extent }).ok()?).ok();
+    let size_in = |length: u32| {
+        let bytes = read_blocking(index, Extent { length, ..extent }).ok()?;
+        // The orientation is before a JPEG's size, but at the end of other files.
+        if is_applied && length < extent.length && !bytes.starts_with(&JPEG) {
+            return None;
+        }
+        let size = image_size(&bytes).ok()?;
+        Some(if is_applied { Turn::of_exif(orientation(&bytes)).shown(size) } else { size })
+    };
     heads.into_iter().find_map(size_in)
 }

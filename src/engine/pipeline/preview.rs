@@ -11,7 +11,7 @@ use pixels::augment::{
     CanvasPainter, DrawnMix, DrawnView, DrawnViews, Fidelity, ImageToDraw, MemoryFormat, Output, Recipe,
     RecipeView, Renderer, Transform, Transforms, WholeResize, mix_images, partner,
 };
-use pixels::decode::{Decoder, Planes, Region};
+use pixels::decode::{Decoder, Planes, Region, image_size};
 
 /// A picture as 8-bit levels of R, G and B.
 pub struct PreviewImage {
@@ -179,13 +179,8 @@ impl Pipeline {
         let context = self.contexts.in_epoch(epoch);
         let context = match &context.config.bucket {
             Some(bucket) => {
-                let mut planes = Planes::default();
-                let mut nearest = 0;
-                let region = |width, height| {
-                    nearest = bucket.sizes.nearest(width, height);
-                    Region { x: 0, y: 0, width: 1, height: 1 }
-                };
-                Decoder::new(context.config.max_pixels).decode(of.bytes, region, &mut planes)?;
+                let (width, height) = context.turn_of(of.bytes).shown(image_size(of.bytes)?);
+                let nearest = bucket.sizes.nearest(width, height);
                 context.buckets.get(usize::from(nearest)).unwrap_or(context)
             }
             None => context,
