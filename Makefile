@@ -25,8 +25,8 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/target/pycache
 	test-inside test-module test-objects test-dali test-frameworks test-dlio test-wheel test-program stand-in check \
 	check-rest stub docs bindings kernels bench fuzz bench-tiers bench-nodes bench-dlio compare compare-recipes \
 	compare-packed compare-ops compare-outputs limits fidelity accuracy accuracy-recipe wheel gpu-kit gpu-kit-dali \
-	fixtures fixtures-check test-damage bench-arrays bench-layouts bench-outside bench-sharing bench-streams clean \
-	distclean
+	fixtures fixtures-check test-damage bench-arrays bench-buckets bench-layouts bench-outside bench-sharing \
+	bench-streams clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -279,6 +279,9 @@ compare-outputs: setup ## recipes beside their sources' own transforms, as distr
 # 6 GB of the libraries, nearly all of it torch's and TensorFlow's, and 5 GB of data.
 bench-layouts: setup $(DATA)/folder ## each layout beside its own library; opening 10 million samples: 20 minutes
 	$(BIN)/python benches/layouts/run.py --data $(DATA)/folder --output benches/results/layouts
+
+bench-buckets: setup ## batches of several sizes beside a DataLoader with a bucket sampler: 10 minutes
+	$(BIN)/python benches/buckets/run.py --data $(or $(PHOTOS),$(DATA)/web) --output benches/results/buckets
 
 # 5 GB of the libraries, nearly all of it torch's, and 13 GB of data. GIGABYTES=10 makes larger fields.
 bench-arrays: setup ## arrays in HDF5, zarr, npy and npz beside h5py, zarr-python and NumPy in a DataLoader: 1 hour

@@ -27,6 +27,7 @@ def main() -> int:
     options.add_loaders(parser, rounds=3)
     chosen = parser.parse_args()
     rounds.use_cores(chosen.threads)
+    datasets.ensure_known(chosen.data, chosen.foreload_python.parent / "foreload")
     datasets.warm(datasets.jpegs(chosen.data))
 
     def check(_: str, result: dict) -> None:
