@@ -285,7 +285,14 @@ def test_masks_have_the_size_of_the_bucket(shapes: Path, tmp_path: Path) -> None
     assert seen == sizes()
 
 
-STORED = {2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_90", 7: "TRANSVERSE"}
+STORED = {
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_90",
+    7: "TRANSVERSE",
+}
 """By orientation: what makes a stored image of an upright one. 8 is `ROTATE_270`."""
 
 
@@ -293,7 +300,10 @@ def test_turned_images_are_in_the_bucket_of_what_is_shown(tmp_path: Path) -> Non
     rng = np.random.default_rng(4)
     for number in range(32):
         width, height = SIZES[number % len(SIZES)]
-        image, orientation = Image.fromarray(rng.integers(0, 255, (height, width, 3), dtype=np.uint8)), 1 + number % 8
+        image, orientation = (
+            Image.fromarray(rng.integers(0, 255, (height, width, 3), dtype=np.uint8)),
+            1 + number % 8,
+        )
         exif = Image.Exif()
         exif[0x0112] = orientation
         turn = STORED.get(orientation, "ROTATE_270")
@@ -302,8 +312,15 @@ def test_turned_images_are_in_the_bucket_of_what_is_shown(tmp_path: Path) -> Non
             path = tmp_path / folder / "a" / f"{number:02}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             of.save(path, exif=exif if folder == "turned" else None)
-    foreload_pack = [sys.executable, "-m", "foreload", "pack", str(tmp_path / "turned"), str(tmp_path / "packed")]
-    subprocess.run(foreload_pack, check=True, capture_output=True)
+    command = [
+        sys.executable,
+        "-m",
+        "foreload",
+        "pack",
+        str(tmp_path / "turned"),
+        str(tmp_path / "packed"),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
     cover = [T.ResizeToCover("bucket"), T.CenterCrop("bucket")]
     settings = {**SETTINGS, "transforms": cover, "decode": "exact", "shuffle": False, "last_batch": "pad"}
     upright = taken(foreload.ImageLoader(tmp_path / "upright", **settings))

@@ -108,7 +108,7 @@ def sides(given: Any) -> tuple[int, int] | str:
     """Return height and width, or `"bucket"`; one number is a square."""
     if isinstance(given, str) and given == "bucket":
         return given
-    listed = wholes(given, (1, 2), "a number of pixels, a height and a width, or \"bucket\"")
+    listed = wholes(given, (1, 2), 'a number of pixels, a height and a width, or "bucket"')
     return listed[0], listed[-1]
 
 
