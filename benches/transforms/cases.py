@@ -135,6 +135,9 @@ def placements(size: int) -> dict[str, Placement]:
     return {
         **resized,
         "Resize, CenterCrop": Placement((T.Resize(size * 8 // 7), T.CenterCrop(size)), allowed=RESAMPLED),
+        "ResizeToCover, CenterCrop": Placement(
+            (T.ResizeToCover((size, size + 9)), T.CenterCrop((size, size + 9))), allowed=RESAMPLED
+        ),
         "RandomResize, RandomCrop": Placement(
             (T.RandomResize(size // 2, size * 2), crop), allowed=RESAMPLED, padding=grey
         ),
