@@ -241,15 +241,20 @@ pub(super) fn unspilled(facts: &ColumnFacts, samples: usize, bytes: &[u8]) -> Op
     }
 }
 
+/// A sample's value in a column of a table.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum CellValue<'a> {
+pub enum CellValue<'a> {
+    /// A boolean.
     Bool(bool),
+    /// An integer.
     Integer(i64),
+    /// A floating-point number.
     Float(f64),
     /// Integers (i64), as stored in the index.
     IntegerList(&'a [[u8; 8]]),
     /// Floating-point numbers (f64), as stored in the index.
     FloatList(&'a [[u8; 8]]),
+    /// A string.
     Text(&'a str),
 }
 

@@ -132,6 +132,11 @@ pub(super) fn columns_and_members(
     if options.label_column && names.contains(LABEL) && parts.iter().any(|part| part.notes.unlabeled) {
         columns.push(LABEL.to_owned());
     }
+    for name in &options.columns {
+        if names.contains(name) && !columns.contains(name) {
+            columns.push(name.clone());
+        }
+    }
     let members = options.members.as_ref();
     (columns, members.map(|_| asked.filter(|name| !is_column(name)).cloned().collect()))
 }

@@ -175,7 +175,7 @@ impl DatasetIndex {
     }
 
     /// The names of the members that are read from each sample; empty if only the image is read.
-    pub(super) fn members(&self) -> &[String] {
+    pub fn members(&self) -> &[String] {
         self.members.as_deref().unwrap_or_default()
     }
 

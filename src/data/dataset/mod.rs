@@ -63,6 +63,7 @@ mod gather;
 mod hdf5;
 mod hugging_face;
 mod ignored;
+pub mod image_sizes;
 mod index;
 pub mod kind;
 pub mod label_column;
@@ -109,6 +110,7 @@ pub use crate::source::{FileVersion, Stamp, TICK};
 pub use crate::source::{ReadAt, SizedFile};
 pub use bad_shards::{BadShard, BadShards};
 pub use blocks::FileBlock;
+pub use cells::CellValue;
 pub use classes::{UNLISTED, read_class_names};
 pub use columns::{ColumnItem, ColumnValues, LabelTable, SampleColumn, typed as typed_column};
 pub use ignored::is_ignored;
@@ -121,7 +123,9 @@ pub use layouts::Layout;
 pub use neighbour_blocks::MAX_NEIGHBOUR_BLOCK_BYTES;
 pub use neighbour_blocks::NeighbourBlocks;
 pub use pairs::DirectoryField;
-pub use select::{ClassRef, Select};
+pub use parallel::for_each as in_parallel;
+pub use select::{ClassRef, SampleSet, Select};
+pub use selected_columns::{ColumnKind, ColumnReader};
 pub use selected_members::MemberBytes;
 pub use selected_members::{IMAGE, choices};
 pub use splits::is_for_evaluation;
@@ -240,6 +244,8 @@ pub struct IndexOptions {
     /// Whether the field `label` is requested by name. If so, a column of this name is read, unless it holds class
     /// numbers.
     pub label_column: bool,
+    /// Columns of tables that are loaded in addition to those in `members`.
+    pub columns: Vec<String>,
     /// Column of tables, or in tar shards a member or a key of the `.json` member, that holds the label. `None` selects
     /// the usual names. Labels depend on this option, so each value of the option has its own index.
     pub label: Option<String>,

@@ -256,7 +256,7 @@ impl IndexOpening<'_> {
     }
 
     fn members_to_load(&self) -> LoadMembers {
-        match (&self.options.members, self.options.label_column) {
+        match (&self.options.members, self.options.label_column || !self.options.columns.is_empty()) {
             (Some(_), _) => LoadMembers::All,
             (None, true) => LoadMembers::TablesOnly,
             (None, false) => LoadMembers::Nothing,

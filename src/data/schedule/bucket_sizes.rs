@@ -82,14 +82,15 @@ impl BucketSizes {
     /// Returns the number of the bucket whose aspect ratio is nearest to that of an image. If several have that ratio,
     /// it is the largest one for which the image need not be enlarged, else the smallest.
     pub fn nearest(&self, width: u32, height: u32) -> u8 {
-        let (w, h) = (u128::from(width.max(1)), u128::from(height.max(1)));
-        let sides = |size: &ImageSize| (u128::from(size.width), u128::from(size.height));
+        let (w, h) = (u64::from(width.max(1)), u64::from(height.max(1)));
+        let sides = |size: &ImageSize| (u64::from(size.width), u64::from(size.height));
         let after = self.0.partition_point(|size| sides(size).0 * h < w * sides(size).1);
         let ratio = match (after.checked_sub(1), self.0.get(after)) {
             (Some(before), Some(wider)) => {
                 let ((a, b), (c, d)) = (sides(&self.0[before]), sides(wider));
+                let product = |of: [u64; 4]| of.map(u128::from).into_iter().product::<u128>();
                 // The geometric mean of both ratios is the border between them.
-                if w * w * b * d <= a * c * h * h { before } else { after }
+                if product([w, w, b, d]) <= product([a, c, h, h]) { before } else { after }
             }
             (Some(before), None) => before,
             (None, _) => after,

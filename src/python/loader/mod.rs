@@ -15,6 +15,7 @@ use super::notices::deliver;
 use super::peers::{PythonMeeting, own_command};
 use super::settings::{self, LoaderArguments, whole_number};
 use base::names::NamedValue;
+use base::notices::Notices;
 use data::dataset::{Contents, DatasetIndex, IndexOptions, UNLISTED};
 use data::schedule::Shuffling;
 use data::state::State;
@@ -389,8 +390,11 @@ impl Loader {
         options.local_world_size = local.extract()?;
         let checked = raise(py, py.detach(|| options.validate()))?;
         let contents = if options.kind == LoaderKind::Files { Contents::Files } else { Contents::Images };
-        let index = open_index(py, roots.clone(), checked.index_options(contents))?;
-        let config = raise(py, py.detach(|| checked.check(&index)))?;
+        let index = open_index(py, &roots, &checked.index_options(contents))?;
+        let config = match checked.reads_headers() {
+            true => interruptible(py, index.notices(), |cancel| checked.check_until(&index, cancel))?,
+            false => raise(py, py.detach(|| checked.check(&index)))?,
+        };
         deliver(py, index.notices())?;
         let mut pipeline = Pipeline::new(Arc::new(index), config);
         if options.shared.is_some() {
@@ -437,32 +441,40 @@ fn named<'py>(
     Ok(dict)
 }
 
-/// Opens or builds the index on another thread, so that this thread can check for Ctrl-C.
-fn open_index(py: Python<'_>, roots: Vec<PathBuf>, options: IndexOptions) -> PyResult<DatasetIndex> {
-    let (cancel, notices) = (Arc::new(AtomicBool::new(false)), options.notices.clone());
-    let started = {
-        let cancel = cancel.clone();
-        std::thread::Builder::new().spawn(move || DatasetIndex::open_all(&roots, &options, &cancel))
-    };
-    let refused =
-        |e| crate::Error::Unavailable(format!("cannot start a thread: {e}; see ulimit -u and ulimit -v"));
-    let work = raise(py, started.map_err(refused))?;
-    // An existing index loads at once; only a long build is worth longer sleeps.
-    let mut nap = Duration::from_micros(50);
-    while !work.is_finished() {
-        py.detach(|| std::thread::sleep(nap));
-        nap = (2 * nap).min(SIGNAL_CHECK);
-        // Warnings about a slow start must appear during the start.
-        let heard = if nap == SIGNAL_CHECK { deliver(py, &notices) } else { Ok(()) };
-        if let Err(interrupt) = py.check_signals().and(heard) {
-            cancel.store(true, Ordering::Relaxed);
-            // The build was cancelled, so its error is expected.
-            let _ = py.detach(|| work.join());
-            return Err(interrupt);
+/// Opens or builds the index, and can be interrupted.
+fn open_index(py: Python<'_>, roots: &[PathBuf], options: &IndexOptions) -> PyResult<DatasetIndex> {
+    interruptible(py, &options.notices, |cancel| DatasetIndex::open_all(roots, options, cancel))
+}
+
+/// Runs `work` on another thread, so that this thread can check for Ctrl-C, which sets the flag that `work` gets.
+fn interruptible<T: Send>(
+    py: Python<'_>,
+    notices: &Notices,
+    work: impl FnOnce(&Arc<AtomicBool>) -> crate::Result<T> + Send,
+) -> PyResult<T> {
+    let cancel = Arc::new(AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let started = std::thread::Builder::new().spawn_scoped(scope, || work(&cancel));
+        let refused =
+            |e| crate::Error::Unavailable(format!("cannot start a thread: {e}; see ulimit -u and ulimit -v"));
+        let work = raise(py, started.map_err(refused))?;
+        // An existing index loads at once; only long work is worth longer sleeps.
+        let mut nap = Duration::from_micros(50);
+        while !work.is_finished() {
+            py.detach(|| std::thread::sleep(nap));
+            nap = (2 * nap).min(SIGNAL_CHECK);
+            // Warnings about a slow start must appear during the start.
+            let heard = if nap == SIGNAL_CHECK { deliver(py, notices) } else { Ok(()) };
+            if let Err(interrupt) = py.check_signals().and(heard) {
+                cancel.store(true, Ordering::Relaxed);
+                // The work was cancelled, so its error is expected.
+                let _ = py.detach(|| work.join());
+                return Err(interrupt);
+            }
         }
-    }
-    let opened = work.join().unwrap_or_else(|panic| Err(crate::Error::panicked("indexing", &*panic)));
-    raise(py, opened)
+        let done = work.join().unwrap_or_else(|panic| Err(crate::Error::panicked("indexing", &*panic)));
+        raise(py, done)
+    })
 }
 
 pub(super) fn as_dict<'py>(py: Python<'py>, state: &State) -> PyResult<Bound<'py, PyAny>> {

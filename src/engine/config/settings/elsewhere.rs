@@ -32,7 +32,7 @@ const OTHER_KEYWORDS: &[(&[&str], &str)] = &[
     (&["collate_fn"], "remove it: batches are already assembled; process each batch as it arrives"),
     (
         &["sampler", "batch_sampler"],
-        "use indices=, classes=, files=, weights= or ratios= to choose samples, shuffle= for their order; rank= and \
+        "use indices=, classes=, files=, where=, weights= or ratios= to choose samples, shuffle= for their order; rank= and \
          world_size= divide them among ranks",
     ),
     (&["persistent_workers"], "remove it: the threads live as long as the loader"),

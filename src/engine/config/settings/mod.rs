@@ -162,6 +162,11 @@ impl Setting {
         Self { loaders: &[LoaderKind::Fields, LoaderKind::Images], ..self }
     }
 
+    /// Gives the setting a name that Rust does not allow for a field.
+    const fn keyword(self, name: &'static str) -> Self {
+        Self { name, flag: Some(name), ..self }
+    }
+
     const fn datasets_only(self) -> Self {
         Self { datasets_only: true, ..self }
     }

@@ -182,6 +182,13 @@ settings! {
     /// are given, a sample must match all of them. None: all samples.
     files: Option<PathBuf> = None, Maybe(AnyPath), Selection, Batch;
 
+    /// Which samples to draw from, by the sizes of their images and the columns of the dataset: `"width >= 512 and
+    /// aspect < 2 and lang == 'en'"`. `width`, `height` and `aspect` (width / height) are those of the image, as it is
+    /// shown; other names are columns of the dataset's tables or of `labels`. Operators are `and`, `or`, `not`, `<`,
+    /// `<=`, `==`, `!=`, `+`, `-`, `*`, `/`, `in`, `is missing`; functions are `len` and `lower`. A sample must also
+    /// match `indices`, `classes` and `files`. None: all samples.
+    condition: Option<String> = None, Maybe(AnyText), Selection, Batch.keyword("where").not_in_files().datasets_only();
+
     /// How often samples are drawn, relative to each other. `"balanced"` draws every class equally often. A dict has
     /// the weights of classes; other classes have weight 1. A list has one number for each sample of the dataset. A
     /// weight is 0, or from 1e-50 to 1e50. In every epoch, the numbers of draws of two samples of equal weight differ
