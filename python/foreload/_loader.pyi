@@ -66,10 +66,10 @@ class Loader:
             file (with or without extension), or of a shard for all its samples. If several of `indices`, `classes` and
             `files` are given, a sample must match all of them. None: all samples.
         where: Which samples to draw from, by the sizes of their images and the columns of the dataset: `"width >= 512
-            and aspect < 2 and lang == 'en'"`. `width`, `height` and `aspect` (width / height) are those of the image,
-            as it is shown; other names are columns of the dataset's tables or of `labels`. Operators are `and`, `or`,
-            `not`, `<`, `<=`, `==`, `!=`, `+`, `-`, `*`, `/`, `in`, `is missing`; functions are `len` and `lower`. A
-            sample must also match `indices`, `classes` and `files`. None: all samples.
+            and aspect < 2 and lang == 'en'"`. `width`, `height` and `aspect` (width / height) are those of the image as
+            it is shown. Other names are columns of the dataset's tables or of `labels`. There are `and`, `or` and
+            `not`, all comparisons, `in`, `is missing`, the four operations of numbers, `len` and `lower`. A sample must
+            also match `indices`, `classes` and `files`. None: all samples.
         weights: How often samples are drawn, relative to each other. `"balanced"` draws every class equally often. A
             dict has the weights of classes; other classes have weight 1. A list has one number for each sample of the
             dataset. A weight is 0, or from 1e-50 to 1e50. In every epoch, the numbers of draws of two samples of equal

@@ -52,9 +52,9 @@ pub(crate) struct IndexArgs {
     /// Arrow), none for other datasets]
     #[arg(long, value_name = "N")]
     samples: Option<u64>,
-    /// Read the sizes of all images from their headers, and store them next to the index for `buckets` and `where`. With
-    /// --buckets, show how many images each bucket has; with --where, how many samples it chooses. With --fields, the
-    /// sizes are those of the first field
+    /// Read the sizes of all images from their headers, and store them next to the index for `buckets` and `where`.
+    /// With --buckets, show how many images each bucket has; with --where, how many samples it chooses. With --fields,
+    /// the sizes are those of the first field
     #[arg(long, conflicts_with = "files")]
     sizes: bool,
     /// Compare the classes and their numbers with those of this dataset, for example of training with validation

@@ -14,7 +14,7 @@ use data::dataset::{ColumnReader, ColumnValues, DatasetIndex, SampleColumn, in_p
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
-use values::{Comparison, Kind, Operation, Value};
+use values::{Comparator, ConditionType, ConditionValue, Operation};
 
 const SETTING: &str = "where";
 
@@ -37,16 +37,16 @@ struct Expression {
 
 #[derive(Debug, Clone)]
 enum Node {
-    Literal(Value<'static>),
+    Literal(ConditionValue<'static>),
     /// `width`, `height` or `aspect`, by its number in [`SIZES`].
     Size(usize),
     Column(String),
     Not(Box<Expression>),
     Both(Box<[Expression; 2]>),
     Either(Box<[Expression; 2]>),
-    Compare(Comparison, Box<[Expression; 2]>),
+    Compare(Comparator, Box<[Expression; 2]>),
     Compute(Operation, Box<[Expression; 2]>),
-    OneOf(Box<Expression>, Vec<Value<'static>>),
+    OneOf(Box<Expression>, Vec<ConditionValue<'static>>),
     /// Whether the second text contains the first.
     Within(Box<[Expression; 2]>),
     IsMissing(Box<Expression>),
@@ -79,49 +79,49 @@ impl Expression {
     }
 
     /// Returns the kind of the value, after the kinds of all operands were checked.
-    fn kind(&self, columns: &Columns<'_>) -> Result<Kind> {
-        let expect = |of: &Expression, kind: Kind| match of.kind(columns)? {
+    fn kind(&self, columns: &Columns<'_>) -> Result<ConditionType> {
+        let expect = |of: &Expression, kind: ConditionType| match of.kind(columns)? {
             found if found == kind => Ok(()),
             found => Err(of.wrong(format!("this is {}, but {} is needed", found.name(), kind.name()))),
         };
-        let alike = |a: &Expression, b: Kind| match a.kind(columns)? {
+        let alike = |a: &Expression, b: ConditionType| match a.kind(columns)? {
             found if found == b => Ok(()),
             found => Err(self.wrong(format!("{} cannot be compared with {}", found.name(), b.name()))),
         };
         Ok(match &self.node {
             Node::Literal(value) => value.kind(),
-            Node::Size(_) => Kind::Number,
+            Node::Size(_) => ConditionType::Number,
             Node::Column(name) => columns.kind(name).map_err(|why| self.wrong(why))?,
-            Node::Not(of) => expect(of, Kind::Truth).map(|()| Kind::Truth)?,
+            Node::Not(of) => expect(of, ConditionType::Truth).map(|()| ConditionType::Truth)?,
             Node::Both(of) | Node::Either(of) => {
-                of.iter().try_for_each(|of| expect(of, Kind::Truth))?;
-                Kind::Truth
+                of.iter().try_for_each(|of| expect(of, ConditionType::Truth))?;
+                ConditionType::Truth
             }
             Node::Compare(_, of) => {
                 alike(&of[0], of[1].kind(columns)?)?;
-                Kind::Truth
+                ConditionType::Truth
             }
             Node::Compute(_, of) => {
-                of.iter().try_for_each(|of| expect(of, Kind::Number))?;
-                Kind::Number
+                of.iter().try_for_each(|of| expect(of, ConditionType::Number))?;
+                ConditionType::Number
             }
             Node::OneOf(of, values) => {
                 values.iter().try_for_each(|value| alike(of, value.kind()))?;
-                Kind::Truth
+                ConditionType::Truth
             }
             Node::Within(of) => {
-                of.iter().try_for_each(|of| expect(of, Kind::Text))?;
-                Kind::Truth
+                of.iter().try_for_each(|of| expect(of, ConditionType::Text))?;
+                ConditionType::Truth
             }
-            Node::IsMissing(of) => of.kind(columns).map(|_| Kind::Truth)?,
-            Node::Length(of) => expect(of, Kind::Text).map(|()| Kind::Number)?,
-            Node::Lower(of) => expect(of, Kind::Text).map(|()| Kind::Text)?,
+            Node::IsMissing(of) => of.kind(columns).map(|_| ConditionType::Truth)?,
+            Node::Length(of) => expect(of, ConditionType::Text).map(|()| ConditionType::Number)?,
+            Node::Lower(of) => expect(of, ConditionType::Text).map(|()| ConditionType::Text)?,
         })
     }
 
     /// Returns the value for a sample; `None` if it depends on a missing value.
-    fn value<'a>(&'a self, row: &Row<'a>) -> Option<Value<'a>> {
-        let truth = |of: &'a Expression| of.value(row).and_then(Value::truth);
+    fn value<'a>(&'a self, row: &TestedSample<'a>) -> Option<ConditionValue<'a>> {
+        let truth = |of: &'a Expression| of.value(row).and_then(ConditionValue::truth);
         let both = |of: &'a [Expression; 2]| Some((of[0].value(row)?, of[1].value(row)?));
         // One operand can decide although the other is missing.
         let decided = |of: &'a [Expression; 2], by: bool| {
@@ -133,12 +133,12 @@ impl Expression {
             Node::Literal(value) => value.clone(),
             Node::Size(which) => row.size(*which)?,
             Node::Column(name) => row.columns.value(name, row.sample)?,
-            Node::Not(of) => Value::Truth(!truth(of)?),
-            Node::Both(of) => Value::Truth(decided(of, false)?),
-            Node::Either(of) => Value::Truth(decided(of, true)?),
+            Node::Not(of) => ConditionValue::Truth(!truth(of)?),
+            Node::Both(of) => ConditionValue::Truth(decided(of, false)?),
+            Node::Either(of) => ConditionValue::Truth(decided(of, true)?),
             Node::Compare(by, of) => {
                 let (a, b) = both(of)?;
-                Value::Truth(by.holds(&a, &b)?)
+                ConditionValue::Truth(by.holds(&a, &b)?)
             }
             Node::Compute(by, of) => {
                 let (a, b) = both(of)?;
@@ -146,15 +146,17 @@ impl Expression {
             }
             Node::OneOf(of, values) => {
                 let value = of.value(row)?;
-                Value::Truth(values.iter().any(|other| Comparison::Equal.holds(&value, other) == Some(true)))
+                ConditionValue::Truth(
+                    values.iter().any(|other| Comparator::Equal.holds(&value, other) == Some(true)),
+                )
             }
             Node::Within(of) => {
                 let (part, text) = both(of)?;
-                Value::Truth(text.text()?.contains(part.text()?))
+                ConditionValue::Truth(text.text()?.contains(part.text()?))
             }
-            Node::IsMissing(of) => Value::Truth(of.value(row).is_none()),
-            Node::Length(of) => Value::Whole(of.value(row)?.text()?.chars().count() as i64),
-            Node::Lower(of) => Value::Text(Cow::Owned(of.value(row)?.text()?.to_lowercase())),
+            Node::IsMissing(of) => ConditionValue::Truth(of.value(row).is_none()),
+            Node::Length(of) => ConditionValue::Whole(of.value(row)?.text()?.chars().count() as i64),
+            Node::Lower(of) => ConditionValue::Text(Cow::Owned(of.value(row)?.text()?.to_lowercase())),
         })
     }
 }
@@ -176,13 +178,13 @@ impl<'a> Columns<'a> {
         self.tables.iter().find(|(known, _)| *known == name).map(|(_, reader)| reader)
     }
 
-    fn kind(&self, name: &str) -> Result<Kind, String> {
+    fn kind(&self, name: &str) -> Result<ConditionType, String> {
         if let Some(column) = self.own(name) {
             return match &column.values {
                 values if values.each().is_some() => Err(format!("the column {name:?} has lists")),
-                ColumnValues::Bools(..) => Ok(Kind::Truth),
-                ColumnValues::Integers(..) | ColumnValues::Floats(..) => Ok(Kind::Number),
-                ColumnValues::Texts(_) => Ok(Kind::Text),
+                ColumnValues::Bools(..) => Ok(ConditionType::Truth),
+                ColumnValues::Integers(..) | ColumnValues::Floats(..) => Ok(ConditionType::Number),
+                ColumnValues::Texts(_) => Ok(ConditionType::Text),
             };
         }
         let Some(reader) = self.table(name) else {
@@ -196,32 +198,32 @@ impl<'a> Columns<'a> {
                 "the dataset has no column {name:?}: use width, height or aspect of the image, or a column ({columns})"
             ));
         };
-        reader.kind().map(Kind::of_column).map_err(|why| format!("the column {name:?} {why}"))
+        reader.kind().map(ConditionType::of_column).map_err(|why| format!("the column {name:?} {why}"))
     }
 
-    fn value(&self, name: &str, sample: u64) -> Option<Value<'_>> {
+    fn value(&self, name: &str, sample: u64) -> Option<ConditionValue<'_>> {
         if let Some(column) = self.own(name) {
-            return column.has(sample).then(|| Value::of_own(&column.values, sample));
+            return column.has(sample).then(|| ConditionValue::of_own(&column.values, sample));
         }
-        self.table(name)?.get(sample).map(Value::of_cell)
+        self.table(name)?.get(sample).map(ConditionValue::of_cell)
     }
 }
 
 /// A sample for which a condition is tested.
-struct Row<'a> {
+struct TestedSample<'a> {
     sample: u64,
     /// Width and height of its image; `None` if they are not needed or not known.
     size: Option<(u32, u32)>,
     columns: &'a Columns<'a>,
 }
 
-impl Row<'_> {
-    fn size(&self, which: usize) -> Option<Value<'static>> {
+impl TestedSample<'_> {
+    fn size(&self, which: usize) -> Option<ConditionValue<'static>> {
         let (width, height) = self.size?;
         Some(match which {
-            0 => Value::Whole(width.into()),
-            1 => Value::Whole(height.into()),
-            _ => Value::Number(f64::from(width) / f64::from(height)),
+            0 => ConditionValue::Whole(width.into()),
+            1 => ConditionValue::Whole(height.into()),
+            _ => ConditionValue::Number(f64::from(width) / f64::from(height)),
         })
     }
 }
@@ -256,8 +258,8 @@ impl Condition {
     /// `reading` is `None` if samples have no image.
     ///
     /// # Errors
-    /// [`Error::Config`] for `where` if it names a column that does not exist, compares a text with a number, or is true
-    /// for no sample; the errors of [`HeaderReading::sizes`].
+    /// [`Error::Config`] for `where` if it names a column that does not exist, compares a text with a number, or is
+    /// true for no sample; the errors of [`HeaderReading::sizes`].
     pub(super) fn choose(
         &self,
         index: &DatasetIndex,
@@ -273,7 +275,7 @@ impl Condition {
         let tables =
             names.iter().filter_map(|name| Some((name.as_str(), index.column_reader(name)?))).collect();
         let columns = Columns { own, tables, known: index.column_names() };
-        if self.0.kind(&columns)? != Kind::Truth {
+        if self.0.kind(&columns)? != ConditionType::Truth {
             return Err(self
                 .0
                 .wrong("the whole is a value, but a condition is needed, such as width >= 512"));
@@ -290,8 +292,8 @@ impl Condition {
                 }
                 let size = sizes.and_then(|(sizes, is_applied)| sizes[number].shown(is_applied));
                 without_size += u64::from(sizes.is_some() && size.is_none());
-                let row = Row { sample, size, columns: &columns };
-                if self.0.value(&row).and_then(Value::truth) == Some(true) {
+                let row = TestedSample { sample, size, columns: &columns };
+                if self.0.value(&row).and_then(ConditionValue::truth) == Some(true) {
                     of_run.push(sample as u32);
                 }
             }

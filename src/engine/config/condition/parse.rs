@@ -1,7 +1,7 @@
 //! The grammar of conditions. From the loosest operator to the tightest: `or`; `and`; `not`; comparisons, `in` and
 //! `is missing`; `+` and `-`; `*` and `/`; the sign `-`.
 
-use super::values::{Comparison, Operation, Value};
+use super::values::{Comparator, ConditionValue, Operation};
 use super::{Expression, Node, SIZES};
 use std::borrow::Cow;
 use winnow::ascii::{Caseless, float, multispace0};
@@ -74,9 +74,9 @@ fn negation(input: &mut Input<'_>) -> ModalResult<Expression> {
 
 /// What a test does with its first operand.
 enum Test {
-    Compare(Comparison, Expression),
+    Compare(Comparator, Expression),
     Within(Expression),
-    OneOf(Vec<Value<'static>>),
+    OneOf(Vec<ConditionValue<'static>>),
     IsMissing,
 }
 
@@ -102,16 +102,16 @@ fn test(input: &mut Input<'_>) -> ModalResult<Expression> {
     Ok(if is_negated { negate(at, tested) } else { tested })
 }
 
-fn comparison(input: &mut Input<'_>) -> ModalResult<Comparison> {
+fn comparison(input: &mut Input<'_>) -> ModalResult<Comparator> {
     let operator = alt((
-        "<=".value(Comparison::LessOrEqual),
-        ">=".value(Comparison::GreaterOrEqual),
-        "!=".value(Comparison::NotEqual),
-        "<>".value(Comparison::NotEqual),
-        "==".value(Comparison::Equal),
-        "=".value(Comparison::Equal),
-        "<".value(Comparison::Less),
-        ">".value(Comparison::Greater),
+        "<=".value(Comparator::LessOrEqual),
+        ">=".value(Comparator::GreaterOrEqual),
+        "!=".value(Comparator::NotEqual),
+        "<>".value(Comparator::NotEqual),
+        "==".value(Comparator::Equal),
+        "=".value(Comparator::Equal),
+        "<".value(Comparator::Less),
+        ">".value(Comparator::Greater),
     ));
     preceded(multispace0, operator).parse_next(input)
 }
@@ -128,7 +128,7 @@ fn product(input: &mut Input<'_>) -> ModalResult<Expression> {
 
 fn signed(input: &mut Input<'_>) -> ModalResult<Expression> {
     let negative = (place, symbol('-'), cut_err(signed)).map(|(at, _, of)| {
-        let zero = Expression { at, node: Node::Literal(Value::Whole(0)) };
+        let zero = Expression { at, node: Node::Literal(ConditionValue::Whole(0)) };
         compute(zero, Operation::Subtract, of)
     });
     alt((negative, operand)).parse_next(input)
@@ -157,25 +157,27 @@ fn named(input: &mut Input<'_>) -> ModalResult<Expression> {
     alt((plain, quoted)).parse_next(input)
 }
 
-fn list(input: &mut Input<'_>) -> ModalResult<Vec<Value<'static>>> {
+fn list(input: &mut Input<'_>) -> ModalResult<Vec<ConditionValue<'static>>> {
     let value = preceded(multispace0, literal);
     delimited(symbol('['), cut_err(separated(1.., value, symbol(','))), cut_err(symbol(']')))
         .parse_next(input)
 }
 
-fn literal(input: &mut Input<'_>) -> ModalResult<Value<'static>> {
+fn literal(input: &mut Input<'_>) -> ModalResult<ConditionValue<'static>> {
     let text = |quote: char| delimited(quote, take_till(0.., quote), cut_err(quote));
-    let text = alt((text('\''), text('"'))).map(|text: &str| Value::Text(Cow::Owned(text.to_owned())));
-    let truth = alt((word("true").value(true), word("false").value(false))).map(Value::Truth);
+    let text =
+        alt((text('\''), text('"'))).map(|text: &str| ConditionValue::Text(Cow::Owned(text.to_owned())));
+    let truth = alt((word("true").value(true), word("false").value(false))).map(ConditionValue::Truth);
     alt((preceded(multispace0, text), truth, preceded(multispace0, number))).parse_next(input)
 }
 
-fn number(input: &mut Input<'_>) -> ModalResult<Value<'static>> {
+fn number(input: &mut Input<'_>) -> ModalResult<ConditionValue<'static>> {
     let digit = |c: char| c.is_ascii_digit();
     let whole = terminated(take_while(1.., digit).try_map(str::parse::<i64>), not(one_of(['.', 'e', 'E'])))
-        .map(Value::Whole);
+        .map(ConditionValue::Whole);
     // A sign is an operator, and names such as `inf` are not numbers.
-    let real = preceded(peek(one_of(|c: char| digit(c) || c == '.')), float::<_, f64, _>).map(Value::Number);
+    let real = preceded(peek(one_of(|c: char| digit(c) || c == '.')), float::<_, f64, _>)
+        .map(ConditionValue::Number);
     let not_in_word = not(one_of(|c: char| c.is_alphanumeric() || c == '_'));
     preceded(opt('-'), terminated(alt((whole, real)), not_in_word))
         .with_taken()
@@ -183,10 +185,10 @@ fn number(input: &mut Input<'_>) -> ModalResult<Value<'static>> {
         .parse_next(input)
 }
 
-fn signed_number((value, taken): (Value<'static>, &str)) -> Value<'static> {
+fn signed_number((value, taken): (ConditionValue<'static>, &str)) -> ConditionValue<'static> {
     match value {
-        Value::Whole(number) if taken.starts_with('-') => Value::Whole(-number),
-        Value::Number(number) if taken.starts_with('-') => Value::Number(-number),
+        ConditionValue::Whole(number) if taken.starts_with('-') => ConditionValue::Whole(-number),
+        ConditionValue::Number(number) if taken.starts_with('-') => ConditionValue::Number(-number),
         value => value,
     }
 }

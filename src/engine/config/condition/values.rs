@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 
 /// A value of a sample, or one that the condition states.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Value<'a> {
+pub(super) enum ConditionValue<'a> {
     Whole(i64),
     Number(f64),
     /// A number that is stored as float32. It is compared as float32, so that `score == 0.1` can be true.
@@ -16,13 +16,13 @@ pub(super) enum Value<'a> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ConditionType {
     Number,
     Text,
     Truth,
 }
 
-impl Kind {
+impl ConditionType {
     pub(super) fn of_column(kind: ColumnKind) -> Self {
         match kind {
             ColumnKind::Numbers => Self::Number,
@@ -40,7 +40,7 @@ impl Kind {
     }
 }
 
-impl<'a> Value<'a> {
+impl<'a> ConditionValue<'a> {
     pub(super) fn of_cell(cell: CellValue<'a>) -> Self {
         match cell {
             CellValue::Bool(truth) => Self::Truth(truth),
@@ -61,11 +61,11 @@ impl<'a> Value<'a> {
         }
     }
 
-    pub(super) fn kind(&self) -> Kind {
+    pub(super) fn kind(&self) -> ConditionType {
         match self {
-            Self::Whole(_) | Self::Number(_) | Self::Single(_) => Kind::Number,
-            Self::Text(_) => Kind::Text,
-            Self::Truth(_) => Kind::Truth,
+            Self::Whole(_) | Self::Number(_) | Self::Single(_) => ConditionType::Number,
+            Self::Text(_) => ConditionType::Text,
+            Self::Truth(_) => ConditionType::Truth,
         }
     }
 
@@ -107,7 +107,7 @@ fn order_with_float(whole: i64, number: f64) -> Option<Ordering> {
     if number.is_nan() {
         return None;
     }
-    if number >= END || number < -END {
+    if !(-END..END).contains(&number) {
         return 0.0.partial_cmp(&number);
     }
     let floor = number.floor();
@@ -115,7 +115,7 @@ fn order_with_float(whole: i64, number: f64) -> Option<Ordering> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Comparison {
+pub(super) enum Comparator {
     Less,
     LessOrEqual,
     Greater,
@@ -124,9 +124,9 @@ pub(super) enum Comparison {
     NotEqual,
 }
 
-impl Comparison {
+impl Comparator {
     /// Compares two values. A number that is not a number (NaN) differs from all numbers.
-    pub(super) fn holds(self, a: &Value<'_>, b: &Value<'_>) -> Option<bool> {
+    pub(super) fn holds(self, a: &ConditionValue<'_>, b: &ConditionValue<'_>) -> Option<bool> {
         let order = a.order(b);
         Some(match self {
             Self::Less => order == Some(Ordering::Less),
@@ -149,8 +149,12 @@ pub(super) enum Operation {
 
 impl Operation {
     /// Computes with whole numbers where that is exact, else with float64.
-    pub(super) fn result(self, a: &Value<'_>, b: &Value<'_>) -> Option<Value<'static>> {
-        if let (Value::Whole(a), Value::Whole(b)) = (a, b) {
+    pub(super) fn result(
+        self,
+        a: &ConditionValue<'_>,
+        b: &ConditionValue<'_>,
+    ) -> Option<ConditionValue<'static>> {
+        if let (ConditionValue::Whole(a), ConditionValue::Whole(b)) = (a, b) {
             let exact = match self {
                 Self::Add => a.checked_add(*b),
                 Self::Subtract => a.checked_sub(*b),
@@ -158,11 +162,11 @@ impl Operation {
                 Self::Divide => None,
             };
             if let Some(exact) = exact {
-                return Some(Value::Whole(exact));
+                return Some(ConditionValue::Whole(exact));
             }
         }
         let (a, b) = (a.number()?, b.number()?);
-        Some(Value::Number(match self {
+        Some(ConditionValue::Number(match self {
             Self::Add => a + b,
             Self::Subtract => a - b,
             Self::Multiply => a * b,

@@ -183,10 +183,10 @@ settings! {
     files: Option<PathBuf> = None, Maybe(AnyPath), Selection, Batch;
 
     /// Which samples to draw from, by the sizes of their images and the columns of the dataset: `"width >= 512 and
-    /// aspect < 2 and lang == 'en'"`. `width`, `height` and `aspect` (width / height) are those of the image, as it is
-    /// shown; other names are columns of the dataset's tables or of `labels`. Operators are `and`, `or`, `not`, `<`,
-    /// `<=`, `==`, `!=`, `+`, `-`, `*`, `/`, `in`, `is missing`; functions are `len` and `lower`. A sample must also
-    /// match `indices`, `classes` and `files`. None: all samples.
+    /// aspect < 2 and lang == 'en'"`. `width`, `height` and `aspect` (width / height) are those of the image as it is
+    /// shown. Other names are columns of the dataset's tables or of `labels`. There are `and`, `or` and `not`, all
+    /// comparisons, `in`, `is missing`, the four operations of numbers, `len` and `lower`. A sample must also match
+    /// `indices`, `classes` and `files`. None: all samples.
     condition: Option<String> = None, Maybe(AnyText), Selection, Batch.keyword("where").not_in_files().datasets_only();
 
     /// How often samples are drawn, relative to each other. `"balanced"` draws every class equally often. A dict has
