@@ -105,8 +105,8 @@ pub(crate) fn other_bucket(context: &SampleContext, sample: u64, (width, height)
     context.index.notices().warn_once("other bucket", || {
         let path = context.index.path(context.index.extent(sample).file);
         format!(
-            "some images have another shape than when their sizes were measured; the first is sample {sample} ({}), now \
-             {width}x{height}, which was cropped to {}x{}: run `foreload index --sizes --rebuild-index`, or set \
+            "some images have another shape than when their sizes were measured; the first is sample {sample} ({}), \
+             now {width}x{height}, which was cropped to {}x{}: run `foreload index --sizes --rebuild-index`, or set \
              rebuild_index=True once",
             path.display(),
             bucket.size.width,
