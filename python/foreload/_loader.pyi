@@ -90,6 +90,8 @@ class Loader:
             can set more: `["jpg", {"Mask": {"source": "seg.png", "dtype": "int64"}}]`. None: image and label.
         sample_axis: What a sample of a dataset of arrays is: with 0 a row, the elements with one index in the first
             dimension of all arrays; with `file` all arrays of a file.
+        images: The directory of the images that COCO annotations list, or its URL: `ImageLoader("instances.json",
+            images="train2017")`. None: one of the usual places next to the annotations.
         label: The column of a table that is the label: `label="fine_label"`. In tar shards, it is the end of a member's
             name, or a key of `.json` members. Whole numbers are class numbers, and texts are names of classes. Each
             choice has its own index and fingerprint. None: `label` and other usual names.
@@ -257,6 +259,7 @@ class Loader:
         repeats: int = 1,
         fields: Sequence[str | Field] | None = None,
         sample_axis: Literal[0, "file"] = 0,
+        images: str | os.PathLike[str] | None = None,
         label: str | None = None,
         labels: str | os.PathLike[str] | Sequence[float] | Sequence[Sequence[float]] | Array | None = None,
         transforms: Transforms | Mapping[str, Transforms] | None = None,

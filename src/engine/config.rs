@@ -368,6 +368,7 @@ impl CheckedOptions<'_> {
             split: options.split.clone(),
             sample_axis: options.sample_axis,
             label: options.label.clone(),
+            images: options.images.as_ref().map(|path| path.to_string_lossy().into_owned()),
             progress: options.progress,
             contents,
             optional: fields.as_ref().map(RequestedFields::optional).unwrap_or_default(),

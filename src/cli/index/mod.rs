@@ -77,6 +77,7 @@ impl TakesSettings for IndexArgs {
         "fields",
         "sample_axis",
         "label",
+        "images",
         "class_names",
         "index_dir",
         "rebuild_index",

@@ -6,6 +6,7 @@
 //! - class directories of images, as torchvision's `ImageFolder` reads them ([`Layout::Folder`]);
 //! - tar shards, as WebDataset writes them ([`Layout::Tar`]);
 //! - shards that are tables: Parquet, Arrow, MDS, `tf.Example` (`layouts/`);
+//! - files that a table or COCO annotations list ([`Layout::Manifest`]);
 //! - directories whose files belong together by their names, such as images and masks (`pairs/`);
 //! - with [`Contents::Files`], files of any kind below a directory, or the records of TFRecord shards
 //!   ([`Layout::TfRecord`]);
@@ -26,7 +27,7 @@
 //! - Parsers of tables return a `ShardTable` (`table.rs`), whose cells are byte ranges or small values.
 //!   `rows_of_table.rs` converts it to samples. Small values become columns of the index (`cells.rs`,
 //!   `selected_columns.rs`). A column is read only if a field needs it. `parquet/` and `arrow/` share the limits in
-//!   `gather.rs`. `manifest.rs` makes samples of the files that a table lists.
+//!   `gather.rs`. `manifest.rs` makes samples of the files that a table lists, or COCO annotations (`coco/`).
 //! - `splits.rs` assigns files to splits by their names or by a README (`dataset_card.rs`). `split_directories.rs`
 //!   assigns directories to splits.
 //! - A sample of arrays can be stored in many places. `arrays/` computes these places.
@@ -54,6 +55,7 @@ mod changes;
 mod checks;
 mod class_names;
 mod classes;
+mod coco;
 mod columns;
 mod dataset_card;
 mod directory;
@@ -249,6 +251,9 @@ pub struct IndexOptions {
     /// Column of tables, or in tar shards a member or a key of the `.json` member, that holds the label. `None` selects
     /// the usual names. Labels depend on this option, so each value of the option has its own index.
     pub label: Option<String>,
+    /// The directory of the images that COCO annotations list, or its URL. `None` selects one of the usual places. Each
+    /// value has its own index.
+    pub images: Option<String>,
     /// Whether labels are not needed. If so, missing labels, or labels that are not class numbers, are not an error,
     /// and the dataset has no labels.
     pub without_labels: bool,

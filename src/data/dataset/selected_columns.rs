@@ -6,6 +6,7 @@ use super::format::Section;
 use super::part::DatasetPart;
 use super::selected_members::choices;
 use super::summary::TableField;
+use super::table::TableCells;
 use super::{DatasetIndex, DirectoryField, FieldKind};
 use base::error::{Error, Result};
 use serde_json::Value;
@@ -70,7 +71,11 @@ impl DatasetPart {
             let own = typed().find(|column| column.name == cells.facts.name);
             let is_known = !matches!(cells.facts.cells, CellType::Refused(_));
             match own {
-                Some(own) => is_known && cells.differs(first, &own.cells),
+                Some(own) => {
+                    let has_classes = matches!(own.cells, TableCells::Bytes(_));
+                    let is_renamed = has_classes && own.classes != cells.facts.classes;
+                    is_known && (is_renamed || cells.differs(first, &own.cells))
+                }
                 None => {
                     let samples = first..first + found.samples.len() as u64;
                     is_known && samples.into_iter().any(|sample| cells.get(sample).is_some())
@@ -119,7 +124,9 @@ impl<'a> ColumnReader<'a> {
                 CellType::Truths => ColumnKind::Truths,
                 CellType::Integers | CellType::Floats => ColumnKind::Numbers,
                 CellType::Texts => ColumnKind::Texts,
-                CellType::IntegerLists(_) | CellType::FloatLists(_) => return Err("has lists".to_owned()),
+                CellType::IntegerLists(_) | CellType::FloatLists(_) | CellType::Bytes => {
+                    return Err("has lists".to_owned());
+                }
                 CellType::Refused(why) => return Err(format!("cannot be read: {why}")),
             };
             if found.replace(kind).is_some_and(|other| other != kind) {
@@ -158,10 +165,11 @@ impl DatasetIndex {
         parts.iter().any(|(_, column)| column.is_some()).then_some(ColumnReader { parts })
     }
 
-    /// Returns the names of all columns of the dataset's tables that can be read, loaded or not.
+    /// Returns the names of all columns of small values that can be read, loaded or not.
     pub fn column_names(&self) -> Vec<String> {
         let columns = self.dataset_parts().flat_map(DatasetPart::columns);
-        let can_be_read = columns.filter(|column| !matches!(column.cells, CellType::Refused(_)));
+        let can_be_read =
+            columns.filter(|column| !matches!(column.cells, CellType::Refused(_) | CellType::Bytes));
         can_be_read.map(|column| column.name).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
@@ -195,7 +203,7 @@ impl DatasetIndex {
                         raw.iter().map(|raw| f64::from_le_bytes(*raw)).collect()
                     }
                     Some(CellValue::Text(text)) => Value::from(text),
-                    None => Value::Null,
+                    Some(CellValue::Bytes(_)) | None => Value::Null,
                 };
             }
             before += part.len();

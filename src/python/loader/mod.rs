@@ -246,10 +246,13 @@ impl Loader {
         ranks.call_method1("resolve", (self.rank, self.world_size, self.fingerprint()))?.extract()
     }
 
-    /// The class names by number; empty if the dataset has only numbers.
+    /// The class names by number, or those of the boxes of COCO annotations if their `labels` are a field; empty if the
+    /// dataset has only numbers.
     #[getter]
     fn classes(&self) -> Vec<String> {
-        self.pipeline.index().classes().to_vec()
+        let index = self.pipeline.index();
+        let names = index.classes();
+        if names.is_empty() { index.classes_of_values() } else { names }.to_vec()
     }
 
     /// The class numbers of all samples: a NumPy array, int64 [samples]; -1 for a sample with a class that is not in

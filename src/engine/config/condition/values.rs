@@ -48,7 +48,7 @@ impl<'a> ConditionValue<'a> {
             CellValue::Float(number) => Self::Number(number),
             CellValue::Text(text) => Self::Text(Cow::Borrowed(text)),
             // Columns of lists are refused before.
-            CellValue::IntegerList(_) | CellValue::FloatList(_) => Self::Truth(false),
+            CellValue::IntegerList(_) | CellValue::FloatList(_) | CellValue::Bytes(_) => Self::Truth(false),
         }
     }
 

@@ -220,6 +220,10 @@ settings! {
     /// arrays; with `file` all arrays of a file.
     sample_axis: SampleAxis = SampleAxis::Axis0, RowOrFile, Fields, Batch.not_in_files().datasets_only();
 
+    /// The directory of the images that COCO annotations list, or its URL: `ImageLoader("instances.json",
+    /// images="train2017")`. None: one of the usual places next to the annotations.
+    images: Option<PathBuf> = None, Maybe(AnyPath), Fields, Batch.not_in_files().datasets_only();
+
     /// The column of a table that is the label: `label="fine_label"`. In tar shards, it is the end of a member's name,
     /// or a key of `.json` members. Whole numbers are class numbers, and texts are names of classes. Each choice has
     /// its own index and fingerprint. None: `label` and other usual names.
