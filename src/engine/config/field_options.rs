@@ -13,8 +13,8 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FieldOptions {
-    /// Where the field's values come from: [`IMAGE`], [`LABEL`], or the key of a member (one of the files or values
-    /// that make up a sample).
+    /// Where the field's values come from: [`IMAGE`], [`LABEL`](super::LABEL), or the key of a member (one of the files
+    /// or values that make up a sample).
     pub source: String,
     /// The field's name in the batch.
     pub name: String,
