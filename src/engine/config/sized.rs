@@ -78,7 +78,7 @@ impl LoaderOptions {
             }
         };
         let has_own_sizes = options.decoded
-            && (0..images.list().len()).any(|image| ViewKind::of(images.recipe(image)) == ViewKind::Values);
+            && (0..images.list().len()).any(|image| ViewKind::of(images.recipe(image)) != ViewKind::Tensors);
         let mut cache = options.cache(queue_depth)?;
         let has_cache = cache.is_some();
         // The cache keeps whole samples.
