@@ -11,6 +11,7 @@
 
 mod arrays;
 mod buckets;
+mod budget;
 mod cache;
 mod device;
 mod field_options;
@@ -37,6 +38,7 @@ mod views;
 mod windows;
 
 pub use arrays::{ArrayOptions, ArrayPlace, ArrayPlan};
+pub use budget::OverBudget;
 pub use device::{AllowedBackends, CpuDecode, Device, GpuDecoder, LANES};
 pub use device::{
     ChosenDevice, DevicePools, choose_with as choose_device_of, look_for_libraries_in,
@@ -70,7 +72,7 @@ use base::error::{Error, Result};
 use base::names::named;
 pub use base::units::{parse_bytes, parse_duration};
 use data::dataset::{Contents, DatasetIndex, IndexOptions, NeighbourBlocks, SampleAxis, SampleColumn};
-use data::schedule::{Assignment, BucketTable, LastBatch, Selection, Shuffling};
+use data::schedule::{Assignment, BucketTable, CostTable, LastBatch, Selection, Shuffling};
 use labels::ReadLabels;
 use pixels::augment::Output;
 use pixels::decode::{Damaged, Orientation};
@@ -98,7 +100,7 @@ named!(OnError: "raise" => Raise, "skip" => Skip, "zero" => Zero);
 /// The settings of a loader as resolved for one dataset on this machine.
 #[derive(Debug, Clone)]
 pub struct LoaderConfig {
-    /// Number of samples per batch and rank.
+    /// Number of samples per batch and rank; with bins, the largest number.
     pub batch_size: u32,
     /// Seed of order and augmentation.
     pub seed: u64,
@@ -179,6 +181,10 @@ pub struct LoaderConfig {
     pub buckets: Vec<LoaderConfig>,
     /// The bucket of each draw of an epoch; `None` without buckets.
     pub bucket_table: Option<Arc<BucketTable>>,
+    /// The cost of each draw of an epoch, and the budget of a batch; `None` without `batch_tokens`.
+    pub cost_table: Option<Arc<CostTable>>,
+    /// Number of bins that all ranks take in a step of the training; `None` for the number of ranks.
+    pub step_bins: Option<u32>,
 }
 
 impl LoaderConfig {
@@ -214,6 +220,7 @@ impl LoaderOptions {
             return Err(Error::config("device", message));
         }
         self.check_buckets()?;
+        self.check_budget()?;
         device::validate(&self.device, self.gpu_decoder())?;
         self.check_blocks()?;
         self.cache(1)?;
@@ -373,10 +380,15 @@ impl CheckedOptions<'_> {
             return Err(Error::config("transforms", message));
         }
         let selection = Arc::new(selection::select(options, index)?);
+        let cost_table = options.cost_table(&selection, &label_columns, (asked.as_ref(), &images), index)?;
+        let in_bins =
+            cost_table.as_ref().map(|table| LoaderOptions { batch_size: table.most(), ..options.clone() });
+        let options = in_bins.as_ref().unwrap_or(options);
         let same = SizeIndependent {
             neighbour_blocks: options.neighbour_blocks(&selection, index),
             selection,
             label_columns: Arc::new(label_columns),
+            cost_table,
         };
         let in_buckets = options.in_buckets()?;
         let of_bucket = |bucket: &LoaderOptions| {

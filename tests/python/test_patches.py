@@ -1,4 +1,4 @@
-"""Patchify: images of any size as rows of patches."""
+"""Patchify: images of any size as rows of patches, and batches by the number of patches."""
 
 from __future__ import annotations
 
@@ -110,6 +110,41 @@ def test_masks_follow_and_failed_images_have_no_patches(shards: Path) -> None:
                 assert np.array_equal(red.reshape(mask.shape), mask)
 
 
+@pytest.mark.parametrize("before", [[], [T.Resize(size=None, max_size=48)], [T.Resize((36, 24))]], ids=str)
+def test_batches_by_patches_keep_to_the_budget(shards: Path, before: list[Any]) -> None:
+    budget = 70
+    loader = foreload.ImageLoader(
+        shards,
+        batch_tokens=budget,
+        cost="patches",
+        transforms=[*before, T.RandomHorizontalFlip(), T.ToDtype("float16"), T.Patchify(SIDE)],
+        seed=4,
+        bins=2,
+        last_batch="pad",
+        device="cpu",
+    )
+    packing = loader.packing()
+    seen, patches, batches = [], 0, 0
+    for batch in loader:
+        values, offsets, _ = map(np.from_dlpack, batch["image"])
+        assert 0 < len(values) == offsets[-1] <= budget
+        if np.from_dlpack(batch.mask).all():
+            seen += np.from_dlpack(batch.sample_ids).tolist()
+            patches, batches = patches + len(values), batches + 1
+    assert sorted(seen) == list(range(40))
+    assert packing["fullness"] == pytest.approx(patches / batches / budget)
+    assert batches == packing["bins"]
+
+
+def test_a_cost_may_be_patches_and_a_column(shards: Path) -> None:
+    loader = foreload.Loader(
+        shards, fields=["png", "label"], labels=[5] * 40, cost=["patches", "label"], batch_tokens=60,
+        transforms=[T.Patchify(SIDE)], last_batch="partial", device="cpu",
+    )  # fmt: skip
+    for batch in loader:
+        assert np.from_dlpack(batch["png"][1])[-1] + 5 * len(batch) <= 60
+
+
 def test_torch_has_the_three_tensors(shards: Path) -> None:
     torch = pytest.importorskip("torch")
     from foreload.torch import ImageDataset
@@ -137,6 +172,11 @@ def test_torch_has_the_three_tensors(shards: Path) -> None:
         (
             {"transforms": [T.CenterCrop("bucket"), T.Patchify(4)], "buckets": [(8, 8)]},
             "buckets give each batch",
+        ),
+        ({"transforms": [T.Resize(8)], "batch_tokens": 9, "cost": "patches"}, "do not end with Patchify"),
+        (
+            {"transforms": [T.RandomResize(8, 9), T.Patchify(4)], "batch_tokens": 9, "cost": "patches"},
+            "RandomResize draws another size",
         ),
     ],
     ids=str,

@@ -48,39 +48,14 @@ impl LoaderConfig {
         let middle = (sizes.list().len() / 2) as u8;
         let unreadable = AtomicU64::new(0);
         let is_applied = self.orientation == Orientation::Apply;
-        let bucket =
-            |draw: usize| match shown_size(index, self.selection.member(draw as u64), member, is_applied) {
-                Some((width, height)) => sizes.nearest(width, height),
-                None => {
-                    unreadable.fetch_add(1, Ordering::Relaxed);
-                    middle
-                }
-            };
-        let mut buckets = vec![0; draws as usize];
-        let next = AtomicUsize::new(0);
-        let threads = (self.queue_depth.min(MOST_THREADS)).clamp(1, draws as usize / RUN + 1);
-        let measure = || {
-            let mut found: Vec<(usize, Vec<u8>)> = Vec::new();
-            loop {
-                let first = next.fetch_add(RUN, Ordering::Relaxed);
-                if first >= draws as usize {
-                    return Ok(found);
-                }
-                let run = first..(first + RUN).min(draws as usize);
-                found.push((first, run.map(bucket).collect()));
+        let bucket = |draw: u64| match shown_size(index, self.selection.member(draw), member, is_applied) {
+            Some((width, height)) => sizes.nearest(width, height),
+            None => {
+                unreadable.fetch_add(1, Ordering::Relaxed);
+                middle
             }
         };
-        std::thread::scope(|scope| -> Result<()> {
-            let workers: Vec<_> =
-                (0..threads).map(|_| scope.spawn(|| caught("measuring images", measure))).collect();
-            for worker in workers {
-                let ended = |_| Error::Internal("a thread that measures images has ended".into());
-                for (first, run) in worker.join().map_err(ended)?? {
-                    buckets[first..first + run.len()].copy_from_slice(&run);
-                }
-            }
-            Ok(())
-        })?;
+        let buckets = measured(draws as usize, self.queue_depth, bucket)?;
         let unreadable = unreadable.into_inner();
         if unreadable > 0 {
             index.notices().warn_once("buckets", || {
@@ -98,9 +73,43 @@ impl LoaderConfig {
     }
 }
 
+/// Returns a property of the image of each draw, which up to `most` threads find by `of`.
+pub(super) fn measured<T: Copy + Default + Send>(
+    draws: usize,
+    most: usize,
+    of: impl Fn(u64) -> T + Sync,
+) -> Result<Vec<T>> {
+    let mut all = vec![T::default(); draws];
+    let next = AtomicUsize::new(0);
+    let threads = most.min(MOST_THREADS).clamp(1, draws / RUN + 1);
+    let measure = || {
+        let mut found: Vec<(usize, Vec<T>)> = Vec::new();
+        loop {
+            let first = next.fetch_add(RUN, Ordering::Relaxed);
+            if first >= draws {
+                return Ok(found);
+            }
+            let run = first..(first + RUN).min(draws);
+            found.push((first, run.map(|draw| of(draw as u64)).collect()));
+        }
+    };
+    std::thread::scope(|scope| -> Result<()> {
+        let workers: Vec<_> =
+            (0..threads).map(|_| scope.spawn(|| caught("measuring images", measure))).collect();
+        for worker in workers {
+            let ended = |_| Error::Internal("a thread that measures images has ended".into());
+            for (first, run) in worker.join().map_err(ended)?? {
+                all[first..first + run.len()].copy_from_slice(&run);
+            }
+        }
+        Ok(())
+    })?;
+    Ok(all)
+}
+
 /// Returns the size of the image of a sample, as it is shown if orientations are applied, else as it is stored; `None`
 /// if it cannot be read.
-fn shown_size(
+pub(super) fn shown_size(
     index: &DatasetIndex,
     sample: u64,
     member: Option<usize>,

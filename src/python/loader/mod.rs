@@ -22,7 +22,7 @@ use engine::config::LoaderKind;
 use engine::pipeline::{ConcealedLog, Cursor, Epoch, FailureLog, Pipeline, SampleFailure, Start};
 use engine::sharing::Sharing;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyDict, PyTuple};
+use pyo3::types::{IntoPyDict, PyByteArray, PyDict, PyTuple};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -146,7 +146,23 @@ impl Loader {
     /// The number of this rank's batches in one epoch.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let (rank, world_size) = self.place_in_world(py)?;
-        Ok(raise(py, self.pipeline.steps(rank, world_size))? as usize)
+        let epoch = self.epoch();
+        Ok(raise(py, py.detach(|| self.pipeline.steps(epoch, rank, world_size)))? as usize)
+    }
+
+    /// Returns how an epoch (None: the attribute `epoch`) is packed, with `batch_tokens`: a dict of numbers.
+    #[pyo3(signature = (epoch=None))]
+    fn packing<'py>(
+        &self,
+        py: Python<'py>,
+        epoch: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let epoch = self.epoch_or_this(epoch.as_ref())?;
+        let (rank, world_size) = self.place_in_world(py)?;
+        let packed = raise(py, py.detach(|| self.pipeline.packing(epoch, rank, world_size)))?;
+        let dict = packed.counts().into_py_dict(py)?;
+        dict.set_item("fullness", packed.fullness)?;
+        Ok(dict)
     }
 
     /// The number of samples in the dataset.
@@ -341,13 +357,16 @@ impl Loader {
         let kind = this.get_type().name()?;
         let (index, config) = (this.get().pipeline.index(), this.get().pipeline.config());
         let roots: Vec<_> = index.parts().map(|(root, _)| root.display().to_string()).collect();
+        let batches = match &config.cost_table {
+            Some(table) => format!("batch_tokens={}", table.budget()),
+            None => format!("batch_size={}", config.batch_size),
+        };
         Ok(format!(
-            "foreload.{kind}({:?}: {} samples{}, {}, batch_size={}, threads={})",
+            "foreload.{kind}({:?}: {} samples{}, {}, {batches}, threads={})",
             roots.join(", "),
             config.selection.members(),
             if index.is_labeled() { "" } else { " without labels" },
             decided.join(", "),
-            config.batch_size,
             config.threads
         ))
     }
