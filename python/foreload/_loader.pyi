@@ -75,6 +75,11 @@ class Loader:
         files: A text file that lists what to draw from, one path a line, relative to the dataset. A path is that of a
             file (with or without extension), or of a shard for all its samples. If several of `indices`, `classes` and
             `files` are given, a sample must match all of them. None: all samples.
+        where: Which samples to draw from, by the sizes of their images and the columns of the dataset: `"width >= 512
+            and aspect < 2 and lang == 'en'"`. `width`, `height` and `aspect` (width / height) are those of the image as
+            it is shown. Other names are columns of the dataset's tables or of `labels`. There are `and`, `or` and
+            `not`, all comparisons, `in`, `is missing`, the four operations of numbers, `len` and `lower`. A sample must
+            also match `indices`, `classes` and `files`. None: all samples.
         weights: How often samples are drawn, relative to each other. `"balanced"` draws every class equally often. A
             dict has the weights of classes; other classes have weight 1. A list has one number for each sample of the
             dataset. A weight is 0, or from 1e-50 to 1e50. In every epoch, the numbers of draws of two samples of equal
@@ -95,6 +100,8 @@ class Loader:
             can set more: `["jpg", {"Mask": {"source": "seg.png", "dtype": "int64"}}]`. None: image and label.
         sample_axis: What a sample of a dataset of arrays is: with 0 a row, the elements with one index in the first
             dimension of all arrays; with `file` all arrays of a file.
+        images: The directory of the images that COCO annotations list, or its URL: `ImageLoader("instances.json",
+            images="train2017")`. None: one of the usual places next to the annotations.
         label: The column of a table that is the label: `label="fine_label"`. In tar shards, it is the end of a member's
             name, or a key of `.json` members. Whole numbers are class numbers, and texts are names of classes. Each
             choice has its own index and fingerprint. None: `label` and other usual names.
@@ -259,12 +266,14 @@ class Loader:
         classes: Sequence[str | int] | None = None,
         class_names: Sequence[str] | str | os.PathLike[str] | WithClasses | None = None,
         files: str | os.PathLike[str] | None = None,
+        where: str | None = None,
         weights: Literal["balanced"] | Mapping[str, float] | Mapping[int, float] | Numbers | None = None,
         ratios: Numbers | None = None,
         epoch_size: int | None = None,
         repeats: int = 1,
         fields: Sequence[str | Field] | None = None,
         sample_axis: Literal[0, "file"] = 0,
+        images: str | os.PathLike[str] | None = None,
         label: str | None = None,
         labels: str | os.PathLike[str] | Sequence[float] | Sequence[Sequence[float]] | Array | None = None,
         transforms: Transforms | Mapping[str, Transforms] | None = None,

@@ -97,7 +97,8 @@ struct LeftOutArgs {
 }
 
 const DATASET: &str = "The dataset: a directory of class directories, of files or of shards; one shard; a table of \
-    files (.csv, .tsv, .jsonl, .ndjson); several shards as 'train-{000..099}.tar'; or a URL of any of these";
+    files (.csv, .tsv, .jsonl, .ndjson); COCO annotations (.json); several shards as 'train-{000..099}.tar'; or a URL \
+    of any of these";
 
 /// Returns a clap parser for a type with named values.
 fn choice<T: NamedValue + Send + Sync>(

@@ -42,8 +42,16 @@ pub(super) struct PackArgs {
 }
 
 impl TakesSettings for PackArgs {
-    const NAMES: Option<&'static [&'static str]> =
-        Some(&["index_dir", "rebuild_index", "split", "label", "class_names", "bad_shards", "fields"]);
+    const NAMES: Option<&'static [&'static str]> = Some(&[
+        "index_dir",
+        "rebuild_index",
+        "split",
+        "label",
+        "images",
+        "class_names",
+        "bad_shards",
+        "fields",
+    ]);
 }
 
 #[derive(Serialize)]

@@ -68,6 +68,7 @@ impl TakesSettings for PlanArgs {
     const NAMES: Option<&'static [&'static str]> = Some(&[
         "split",
         "label",
+        "images",
         "batch_size",
         "shuffle",
         "repeats",

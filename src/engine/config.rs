@@ -13,11 +13,13 @@ mod arrays;
 mod buckets;
 mod budget;
 mod cache;
+mod condition;
 mod device;
 mod field_options;
 mod field_value;
 mod fields;
 mod frames;
+mod image_sizes;
 mod images;
 mod key_choice;
 mod labels;
@@ -71,14 +73,17 @@ use crate::batch::{BatchLayout, Pools};
 use base::error::{Error, Result};
 use base::names::named;
 pub use base::units::{parse_bytes, parse_duration};
+use condition::Condition;
 use data::dataset::{Contents, DatasetIndex, IndexOptions, NeighbourBlocks, SampleAxis, SampleColumn};
 use data::schedule::{Assignment, BucketTable, CostTable, LastBatch, Selection, Shuffling};
+pub use image_sizes::HeaderReading;
 use labels::ReadLabels;
 use pixels::augment::Output;
 use pixels::decode::{Damaged, Orientation};
 use requested::RequestedFields;
 use sized::SizeIndependent;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use store::io::{Direct, IoChoice};
 use store::tier::{CacheOptions, NoForms, Verify};
 
@@ -201,6 +206,7 @@ pub struct CheckedOptions<'a> {
     labels: Option<ReadLabels<'a>>,
     fields: Option<RequestedFields<'a>>,
     images: Images,
+    condition: Option<Condition>,
 }
 
 impl LoaderOptions {
@@ -237,7 +243,8 @@ impl LoaderOptions {
             None => self.images(fields.as_ref())?,
         };
         self.check_mix(fields.as_ref(), &images)?;
-        Ok(CheckedOptions { options: self, labels, fields, images })
+        let condition = self.condition.as_deref().map(Condition::read).transpose()?;
+        Ok(CheckedOptions { options: self, labels, fields, images, condition })
     }
 
     /// Runs [`LoaderOptions::validate`], then [`CheckedOptions::check`].
@@ -309,6 +316,44 @@ impl LoaderOptions {
     }
 }
 
+impl LoaderOptions {
+    /// Returns the samples of the dataset for which the condition `where` is true; `None` without a condition. Columns
+    /// of `labels` are not considered.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a condition that cannot be read or tested; the errors of [`HeaderReading::sizes`].
+    pub fn chosen_by_condition(
+        &self,
+        index: &DatasetIndex,
+        reading: &HeaderReading,
+    ) -> Result<Option<Vec<u32>>> {
+        let condition = self.condition.as_deref().map(Condition::read).transpose()?;
+        condition.map(|condition| condition.choose(index, None, &[], Some(reading))).transpose()
+    }
+
+    /// Returns how the headers of the first image of each sample are read; `None` if samples have no image.
+    fn header_reading(
+        &self,
+        asked: Option<&RequestedFields<'_>>,
+        images: &Images,
+        index: &DatasetIndex,
+        cancel: &Arc<AtomicBool>,
+    ) -> Option<HeaderReading> {
+        let first = images.first()?;
+        let source = asked.and_then(|asked| asked.iter().nth(images.list()[first].field));
+        let of_members =
+            |(_, field): (_, &FieldOptions)| index.members().iter().position(|name| *name == field.source);
+        Some(HeaderReading {
+            member: if self.decoded { source.and_then(of_members) } else { None },
+            is_applied: self.orientation == Orientation::Apply,
+            queue_depth: self.depth_for(index) as usize,
+            rebuild: self.rebuild_index,
+            progress: self.progress,
+            cancel: cancel.clone(),
+        })
+    }
+}
+
 impl LoaderConfig {
     /// Returns the maximum number of bytes that are read for a sample of `length` bytes.
     pub fn most_bytes(&self, length: u32) -> u32 {
@@ -319,7 +364,7 @@ impl LoaderConfig {
 impl CheckedOptions<'_> {
     /// Returns the options to find or build the index of a dataset for this loader.
     pub fn index_options(&self, contents: Contents) -> IndexOptions {
-        let Self { options, fields, .. } = self;
+        let Self { options, fields, condition, .. } = self;
         IndexOptions {
             directory: options.index_dir.clone(),
             rebuild: options.rebuild_index,
@@ -330,12 +375,14 @@ impl CheckedOptions<'_> {
             split: options.split.clone(),
             sample_axis: options.sample_axis,
             label: options.label.clone(),
+            images: options.images.as_ref().map(|path| path.to_string_lossy().into_owned()),
             progress: options.progress,
             contents,
             optional: fields.as_ref().map(RequestedFields::optional).unwrap_or_default(),
             parallel: fields.as_ref().map(RequestedFields::parallel).unwrap_or_default(),
             of_files: fields.as_ref().map(RequestedFields::of_files).unwrap_or_default(),
             members: fields.as_ref().and_then(RequestedFields::members),
+            columns: condition.as_ref().map(Condition::columns).unwrap_or_default(),
             every_stem: fields.as_ref().is_some_and(RequestedFields::take_every_stem),
             label_column: fields.as_ref().is_some_and(RequestedFields::want_labels),
             class_names: options.class_names.clone(),
@@ -350,7 +397,21 @@ impl CheckedOptions<'_> {
     /// [`Error::Config`] for a `memory` too small for this dataset, and for fields, labels and weights that do not fit
     /// the dataset; [`Error::Unavailable`] if the requested GPU cannot be used.
     pub fn check(self, index: &DatasetIndex) -> Result<LoaderConfig> {
-        let Self { options, labels, fields: asked, images } = self;
+        self.check_until(index, &Arc::default())
+    }
+
+    /// Whether the headers of images may have to be read, which can take long.
+    pub fn reads_headers(&self) -> bool {
+        self.options.buckets.is_set() || self.options.costs_patches() || self.condition.is_some()
+    }
+
+    /// Like [`CheckedOptions::check`], but another thread can set `cancel` to end the reading of image headers, which
+    /// `buckets`, `where` and `cost="patches"` need.
+    ///
+    /// # Errors
+    /// The errors of `check`; [`Error::Dataset`] after cancellation.
+    pub fn check_until(self, index: &DatasetIndex, cancel: &Arc<AtomicBool>) -> Result<LoaderConfig> {
+        let Self { options, labels, fields: asked, images, condition } = self;
         if options.sample_axis == SampleAxis::File && !index.has_arrays() {
             let message = "is \"file\", which is for arrays, but this dataset has none: remove the setting";
             return Err(Error::config("sample_axis", message));
@@ -360,6 +421,7 @@ impl CheckedOptions<'_> {
         let names = labels.as_ref().map(ReadLabels::names).unwrap_or_default();
         let given = options.fields.as_deref().unwrap_or_default();
         let mut label_columns = labels.map_or(Ok(Vec::new()), |labels| labels.columns(index, given))?;
+        let of_labels = label_columns.len();
         label_columns.extend(requested::columns_of_tables(given, &names, index)?);
         // The schema of a table gives the kinds of its columns, and so decides which fields are images.
         let by_schema = requested::with_kinds(given, index);
@@ -379,8 +441,14 @@ impl CheckedOptions<'_> {
             let message = "is for images, but none of the fields is an image: remove the setting";
             return Err(Error::config("transforms", message));
         }
-        let selection = Arc::new(selection::select(options, index)?);
-        let cost_table = options.cost_table(&selection, &label_columns, (asked.as_ref(), &images), index)?;
+        let reading = options.header_reading(asked.as_ref(), &images, index, cancel);
+        let filter = |chosen| {
+            let Some(condition) = &condition else { return Ok(chosen) };
+            condition.choose(index, chosen, &label_columns[..of_labels], reading.as_ref()).map(Some)
+        };
+        let selection = Arc::new(selection::select(options, index, filter)?);
+        let of_images = (images.first_recipe(), reading.as_ref());
+        let cost_table = options.cost_table(&selection, &label_columns, of_images, index)?;
         let in_bins =
             cost_table.as_ref().map(|table| LoaderOptions { batch_size: table.most(), ..options.clone() });
         let options = in_bins.as_ref().unwrap_or(options);
@@ -397,7 +465,7 @@ impl CheckedOptions<'_> {
         };
         let in_buckets = in_buckets.iter().map(of_bucket).collect::<Result<_>>()?;
         if let Some(mut config) = LoaderConfig::of_buckets(in_buckets) {
-            config.find_buckets(index)?;
+            config.find_buckets(index, reading.as_ref())?;
             return Ok(config);
         }
         let mut config = options.sized(asked.as_ref(), index, images, &same)?;

@@ -69,6 +69,7 @@ fn cells(table: &ShardTable, column: &TableColumn, bytes: &[u8]) -> Option<Vec<V
             each(cells, |list| list.iter().map(|number| number.to_bits() as i64).collect())
         }
         TableCells::Texts(cells) => each(cells, |value| (**value).into()),
+        TableCells::Bytes(cells) => each(cells, |value| crc(value)),
         TableCells::Refused(why) => {
             assert!(why.starts_with("it") || why.starts_with("several") || why.starts_with("the"), "{why}");
             None
@@ -170,6 +171,7 @@ fn check_bounds(table: &ShardTable, bytes: &[u8]) {
             TableCells::IntegerLists(_, cells) => cells.len(),
             TableCells::FloatLists(_, cells) => cells.len(),
             TableCells::Texts(cells) => cells.len(),
+            TableCells::Bytes(cells) => cells.len(),
             TableCells::Refused(_) => continue,
         };
         assert_eq!(count as u64, table.samples, "{name}");

@@ -13,8 +13,10 @@ from xml.etree import ElementTree
 
 import frameworks
 import kills
+import numpy as np
 import pytest
 from conftest import ONLY_THOROUGH
+from PIL import Image
 
 # Each test starts several processes, and torch is slow to load if it was not read recently.
 pytestmark = pytest.mark.timeout(400)
@@ -165,9 +167,79 @@ def test_rehearsal_keeps_what_was_learnt(tmp_path: Path) -> None:
     assert len(drawing.findall("{http://www.w3.org/2000/svg}polyline")) == 3
 
 
+def output_of(example: str, *words: object) -> list[tuple[int, float, float]]:
+    """Run an example. Returns epoch, loss and a second figure of each line."""
+    command = [frameworks.interpreter(), frameworks.EXAMPLES / f"{example}.py", *words]
+    done = subprocess.run(
+        [str(word) for word in command],
+        env=frameworks.environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    found = re.findall(r"epoch (\d+) loss ([\d.]+)(?: IoU ([\d.]+))?", done.stdout)
+    return [(int(epoch), float(loss), float(other or 0)) for epoch, loss, other in found]
+
+
+@ONLY_THOROUGH
+def test_a_diffusion_model_learns_from_buckets_and_resumes(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    for number in range(160):
+        size = [(64, 64), (96, 48), (48, 96), (24, 24)][number % 4]
+        path = tmp_path / "data" / f"class{number % 2}" / f"{number:03}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 255, (3, 3, 3), dtype=np.uint8)).resize(size).save(path, quality=95)
+    whole = output_of("diffusion_buckets", tmp_path / "data", tmp_path / "whole.pt")
+    assert [epoch for epoch, *_ in whole] == [0, 1, 2, 3]
+    assert whole[-1][1] < 0.8 * whole[0][1], whole
+    command = [frameworks.interpreter(), frameworks.EXAMPLES / "diffusion_buckets.py", tmp_path / "data"]
+    first = kills.begin(
+        *map(str, command),
+        str(tmp_path / "killed.pt"),
+        env=frameworks.environment(),
+        text=True,
+        stdout=subprocess.PIPE,
+    )
+    assert first.stdout is not None
+    losses = [first.stdout.readline() for _ in range(2)]
+    # The checkpoint of epoch 0 is complete; that of epoch 1 may be.
+    first.kill()
+    first.wait()
+    rest = output_of("diffusion_buckets", tmp_path / "data", tmp_path / "killed.pt")
+    assert whole[-len(rest) :] == rest, losses
+    assert len(rest) in (2, 3)
+
+
+@ONLY_THOROUGH
+def test_a_segmentation_model_learns_from_folders(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    rows, columns = np.mgrid[:64, :64]
+    for folder in ("images", "masks"):
+        (tmp_path / folder).mkdir()
+    for number in range(96):
+        image = rng.integers(0, 90, (64, 64, 3), dtype=np.uint8)
+        mask = np.zeros((64, 64), np.uint8)
+        for kind in (1, 2):
+            (top, left), radius = rng.integers(14, 50, 2), rng.integers(8, 14)
+            round_one = (rows - top) ** 2 + (columns - left) ** 2 < radius**2
+            square = (abs(rows - top) < radius) & (abs(columns - left) < radius)
+            inside = round_one if kind == 1 else square
+            image[inside, kind] += 110
+            mask[inside] = kind
+        Image.fromarray(image).save(tmp_path / "images" / f"{number:03}.jpg", quality=95)
+        Image.fromarray(mask).save(tmp_path / "masks" / f"{number:03}.png")
+    lines = output_of("segmentation_folders", tmp_path)
+    assert lines[-1][2] > 0.75, lines
+
+
+LONGER = {"diffusion_buckets": 80, "segmentation_folders": 80}
+"""The lines of the examples with a model of their own."""
+
+
 def test_they_are_short() -> None:
     """The examples that show how a framework is used. The experiment on rehearsal is longer."""
     examples = [path for path in frameworks.EXAMPLES.glob("*.py") if path.stem != "continual_learning"]
-    assert len(examples) == 15
+    assert len(examples) == 17
     for path in examples:
-        assert len(path.read_text().splitlines()) < 40, path
+        assert len(path.read_text().splitlines()) < LONGER.get(path.stem, 40), path

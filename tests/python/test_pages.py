@@ -125,8 +125,10 @@ def lay_out(folder: Path) -> None:
     annotations = {
         "images": [{"id": number, "file_name": name} for number, name in enumerate(names)],
         "annotations": [
-            {"image_id": number, "bbox": [9, 8, 30, 40], "category_id": 1} for number in range(150)
+            {"id": number, "image_id": number, "bbox": [9, 8, 30, 40], "category_id": 1}
+            for number in range(150)
         ],
+        "categories": [{"id": 1, "name": "cat"}],
     }
     (folder / "data/coco/annotations.json").write_text(json.dumps(annotations))
     photos = sorted((folder / "data/train").rglob("*.jpg"))

@@ -4,6 +4,7 @@ mod classes;
 mod decode;
 mod packed;
 mod samples;
+mod sizes;
 
 use super::settings::{Settings, TakesSettings};
 use super::{DATASET, choice, output};
@@ -19,6 +20,7 @@ use decode::{DecodedImages, ImageMembers};
 use samples::FirstSamples;
 use serde::Serialize;
 use serde_json::{Map, Value};
+use sizes::SizesFound;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -50,6 +52,11 @@ pub(crate) struct IndexArgs {
     /// Arrow), none for other datasets]
     #[arg(long, value_name = "N")]
     samples: Option<u64>,
+    /// Read the sizes of all images from their headers, and store them next to the index for `buckets` and `where`.
+    /// With --buckets, show how many images each bucket has; with --where, how many samples it chooses. With --fields,
+    /// the sizes are those of the first field
+    #[arg(long, conflicts_with = "files")]
+    sizes: bool,
     /// Compare the classes and their numbers with those of this dataset, for example of training with validation
     #[arg(long, value_name = "OTHER", conflicts_with = "files")]
     compare: Option<PathBuf>,
@@ -70,10 +77,16 @@ impl TakesSettings for IndexArgs {
         "fields",
         "sample_axis",
         "label",
+        "images",
         "class_names",
         "index_dir",
         "rebuild_index",
         "bad_shards",
+        "orientation",
+        "where",
+        "buckets_area",
+        "buckets_step",
+        "buckets_max_ratio",
     ]);
 }
 
@@ -96,6 +109,8 @@ struct IndexFindings {
     classes_compared: Option<ClassComparison>,
     #[serde(flatten)]
     decoded: Option<DecodedImages>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sizes: Option<SizesFound>,
     #[serde(skip_serializing_if = "Option::is_none")]
     compressed: Option<BlockCosts>,
     notices: Vec<Notice>,
@@ -149,9 +164,10 @@ pub(crate) fn run(args: &IndexArgs) -> Result<()> {
     let classes_compared = other
         .map(|other| classes::compare(&index, other, args.compare_split.clone(), &options))
         .transpose()?;
+    let sizes = sizes(args, &index)?;
     let notices = output::print_notices(index.notices());
     let compressed = index.block_costs();
-    let findings = IndexFindings { first_samples, classes_compared, decoded, compressed, notices };
+    let findings = IndexFindings { first_samples, classes_compared, decoded, sizes, compressed, notices };
     show(args, &index, findings)?;
     verdict
 }
@@ -166,6 +182,23 @@ fn decode(args: &IndexArgs, index: &DatasetIndex, options: &IndexOptions) -> Res
     let options = IndexOptions { members: Some(names), rebuild: false, notices, ..options.clone() };
     let index = DatasetIndex::open_all(&args.directories, &options, &Arc::default())?;
     decode::damaged(&index, &members, threads)
+}
+
+/// The sizes of images, if a flag needs them.
+fn sizes(args: &IndexArgs, index: &DatasetIndex) -> Result<Option<SizesFound>> {
+    let settings = &args.settings;
+    if !args.sizes && !settings.buckets.is_set() && settings.condition.is_none() {
+        return Ok(None);
+    }
+    if args.files {
+        return Err(Error::config("where", "and buckets need images: remove --files"));
+    }
+    // Only the image is needed, and the columns in the condition. Keep the warnings about them.
+    let notices = index.notices().clone();
+    let options =
+        IndexOptions { rebuild: false, notices, ..settings.validate()?.index_options(Contents::Images) };
+    let index = DatasetIndex::open_all(&args.directories, &options, &Arc::default())?;
+    sizes::find(&index, settings).map(Some)
 }
 
 fn first_samples(args: &IndexArgs, index: &DatasetIndex, options: &IndexOptions) -> Result<FirstSamples> {
@@ -231,6 +264,7 @@ fn show(args: &IndexArgs, index: &DatasetIndex, findings: IndexFindings) -> Resu
     lines.extend(
         findings.compressed.as_ref().map(|costs| format!("  compressed   {}", output::blocks(costs))),
     );
+    lines.extend(findings.sizes.iter().flat_map(SizesFound::lines));
     lines.extend(samples::describe(&findings.first_samples));
     lines.extend(findings.classes_compared.iter().flat_map(ClassComparison::lines));
     if let Some(DecodedImages { images, compared, damaged, concealed, what }) = &findings.decoded {

@@ -72,6 +72,14 @@ pub(super) fn first_samples(index: &DatasetIndex, fields: &[TableField], count: 
 /// Returns the value of a member: text as a string, other bytes as their length. The error says why it cannot be read.
 fn member_value(index: &DatasetIndex, sample: u64, member: usize, kind: FieldKind) -> Result<Value, String> {
     let record = index.extent(sample);
+    if let Some(bytes) = index.stored_member(sample, member) {
+        let text = || shortened(&String::from_utf8_lossy(bytes), false);
+        return Ok(Value::from(if kind == FieldKind::Json {
+            text()
+        } else {
+            format!("{} bytes", bytes.len())
+        }));
+    }
     let extent = match index.member(sample, member) {
         MemberBytes::WholeExtent => record,
         MemberBytes::InExtent(range) => {

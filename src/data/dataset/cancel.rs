@@ -35,6 +35,16 @@ impl Cancel {
         Ok(())
     }
 
+    /// Like [`Cancel::check`], for an interruption while image headers are read.
+    pub(super) fn check_sizes(&self, root: &Path) -> Result<()> {
+        if self.is_requested() {
+            let message =
+                "reading the sizes of images was interrupted; the next start resumes where it stopped";
+            return Err(Error::dataset(root, message));
+        }
+        Ok(())
+    }
+
     /// Like [`Cancel::check`], but returns an I/O error. The kind of the error is not `Interrupted`, because callers
     /// retry after an interruption.
     pub(super) fn check_io(&self) -> std::io::Result<()> {

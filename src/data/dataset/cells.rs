@@ -23,6 +23,8 @@ pub(super) enum CellType {
     FloatLists(u32),
     /// Strings: for each string its end (u64), followed by the bytes of all strings.
     Texts,
+    /// Bytes of a member, stored like strings.
+    Bytes,
     /// A column that cannot be read, with the reason.
     Refused(String),
 }
@@ -36,6 +38,7 @@ impl CellType {
             Self::IntegerLists(each) => return format!("lists of {each} integers").into(),
             Self::FloatLists(each) => return format!("lists of {each} floating-point numbers").into(),
             Self::Texts => "texts",
+            Self::Bytes => "values of different lengths",
             Self::Refused(_) => "unreadable values",
         })
     }
@@ -48,16 +51,21 @@ impl CellType {
         }
     }
 
+    /// Whether values have different lengths, so that their ends are stored.
+    pub(super) fn has_ends(&self) -> bool {
+        matches!(self, Self::Texts | Self::Bytes)
+    }
+
     /// Whether the column has the null type in this shard. Other shards then determine the type of the column.
     pub(super) fn is_nothing(&self) -> bool {
         matches!(self, Self::Refused(reason) if reason == NULL_TYPE)
     }
 
-    /// The size of a value in bytes. For strings, this does not count the bytes of the string itself.
+    /// The size of a value in bytes. For strings and bytes, this is the size of an end.
     pub(super) fn width(&self) -> u64 {
         match self {
             Self::Truths => 1,
-            Self::Integers | Self::Floats | Self::Texts => 8,
+            Self::Integers | Self::Floats | Self::Texts | Self::Bytes => 8,
             Self::IntegerLists(each) | Self::FloatLists(each) => 8 * u64::from(*each),
             Self::Refused(_) => 0,
         }
@@ -86,10 +94,12 @@ impl ColumnFacts {
             TableCells::IntegerLists(each, _) => CellType::IntegerLists(*each),
             TableCells::FloatLists(each, _) => CellType::FloatLists(*each),
             TableCells::Texts(_) => CellType::Texts,
+            TableCells::Bytes(_) => CellType::Bytes,
             TableCells::Refused(reason) => CellType::Refused(reason.clone()),
         };
         let text_bytes = match &column.cells {
             TableCells::Texts(texts) => texts.iter().flatten().map(|text| text.len() as u64).sum(),
+            TableCells::Bytes(cells) => cells.iter().flatten().map(|bytes| bytes.len() as u64).sum(),
             _ => 0,
         };
         let (name, classes) = (column.name.clone(), column.classes.clone());
@@ -133,8 +143,8 @@ impl ColumnFacts {
     }
 }
 
-/// The bytes of a shard's column in the spill file: presence bytes, then the values. Strings are stored as the lengths
-/// of all strings (u32 each), then their bytes.
+/// The bytes of a shard's column in the spill file: presence bytes, then the values. Strings and bytes are stored
+/// as the lengths of all values (u32 each), then their bytes.
 pub(super) fn spilled(cells: &TableCells) -> Vec<u8> {
     fn both<T, const N: usize>(cells: &[Option<T>], bytes: impl Fn(&T) -> [u8; N]) -> Vec<u8> {
         let present = cells.iter().map(|cell| u8::from(cell.is_some()));
@@ -151,17 +161,19 @@ pub(super) fn spilled(cells: &TableCells) -> Vec<u8> {
         }
         spilled
     }
+    fn ends<T>(cells: &[Option<T>], value: impl Fn(&T) -> &[u8]) -> Vec<u8> {
+        let mut bytes = both(cells, |cell| (value(cell).len() as u32).to_le_bytes());
+        cells.iter().flatten().for_each(|cell| bytes.extend(value(cell)));
+        bytes
+    }
     match cells {
         TableCells::Bools(cells) => both(cells, |&truth| [u8::from(truth)]),
         TableCells::Integers(cells) => both(cells, |number| number.to_le_bytes()),
         TableCells::Floats(cells) => both(cells, |number| number.to_le_bytes()),
         TableCells::IntegerLists(each, cells) => lists(*each, cells, i64::to_le_bytes),
         TableCells::FloatLists(each, cells) => lists(*each, cells, f64::to_le_bytes),
-        TableCells::Texts(cells) => {
-            let mut bytes = both(cells, |text| (text.len() as u32).to_le_bytes());
-            cells.iter().flatten().for_each(|text| bytes.extend(text.as_bytes()));
-            bytes
-        }
+        TableCells::Texts(cells) => ends(cells, |text| text.as_bytes()),
+        TableCells::Bytes(cells) => ends(cells, |bytes| bytes),
         TableCells::Extents(_) | TableCells::Refused(_) => Vec::new(),
     }
 }
@@ -169,7 +181,7 @@ pub(super) fn spilled(cells: &TableCells) -> Vec<u8> {
 pub(super) fn spilled_bytes(facts: &ColumnFacts, samples: u64) -> Option<u64> {
     let width = match facts.cells {
         CellType::Refused(_) => return Some(0),
-        CellType::Texts => 4,
+        CellType::Texts | CellType::Bytes => 4,
         _ => facts.cells.width(),
     };
     samples.checked_mul(1 + width)?.checked_add(facts.text_bytes)
@@ -207,6 +219,20 @@ pub(super) fn unspilled(facts: &ColumnFacts, samples: usize, bytes: &[u8]) -> Op
         };
         present.iter().zip(values.chunks_exact(width)).map(cell).collect()
     }
+    fn ends<T>(present: &[u8], values: &[u8], value: impl Fn(&[u8]) -> Option<T>) -> Option<Vec<Option<T>>> {
+        let (lengths, mut rest) = values.split_at_checked(present.len().checked_mul(4)?)?;
+        let cell = |length: Option<u32>| match length {
+            None => Some(None),
+            Some(length) => {
+                let (own, behind) = rest.split_at_checked(length as usize)?;
+                rest = behind;
+                value(own).map(Some)
+            }
+        };
+        let lengths = both(present, lengths, u32::from_le_bytes)?;
+        let cells = lengths.into_iter().map(cell).collect::<Option<_>>()?;
+        rest.is_empty().then_some(cells)
+    }
     if let CellType::Refused(reason) = &facts.cells {
         return bytes.is_empty().then(|| TableCells::Refused(reason.clone()));
     }
@@ -224,33 +250,31 @@ pub(super) fn unspilled(facts: &ColumnFacts, samples: usize, bytes: &[u8]) -> Op
             cells.map(|cells| TableCells::FloatLists(each, cells))
         }
         CellType::Texts => {
-            let (lengths, mut texts) = values.split_at_checked(samples.checked_mul(4)?)?;
-            let lengths = both(present, lengths, u32::from_le_bytes)?;
-            let text = |length: Option<u32>| match length {
-                None => Some(None),
-                Some(length) => {
-                    let (own, behind) = texts.split_at_checked(length as usize)?;
-                    texts = behind;
-                    Some(Some(Box::from(std::str::from_utf8(own).ok()?)))
-                }
-            };
-            let cells = lengths.into_iter().map(text).collect::<Option<_>>()?;
-            texts.is_empty().then_some(TableCells::Texts(cells))
+            let text = |own: &[u8]| Some(Box::from(std::str::from_utf8(own).ok()?));
+            ends(present, values, text).map(TableCells::Texts)
         }
+        CellType::Bytes => ends(present, values, |own| Some(Box::from(own))).map(TableCells::Bytes),
         CellType::Refused(_) => None,
     }
 }
 
+/// A sample's value in a column of a table.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum CellValue<'a> {
+pub enum CellValue<'a> {
+    /// A boolean.
     Bool(bool),
+    /// An integer.
     Integer(i64),
+    /// A floating-point number.
     Float(f64),
     /// Integers (i64), as stored in the index.
     IntegerList(&'a [[u8; 8]]),
     /// Floating-point numbers (f64), as stored in the index.
     FloatList(&'a [[u8; 8]]),
+    /// A string.
     Text(&'a str),
+    /// The bytes of a member.
+    Bytes(&'a [u8]),
 }
 
 impl CellValue<'_> {
@@ -299,11 +323,14 @@ impl<'a> ColumnCells<'a> {
             CellType::Floats => Some(CellValue::Float(f64::from_bits(u64_at(values, 8 * sample)))),
             CellType::IntegerLists(each) => list(each).map(CellValue::IntegerList),
             CellType::FloatLists(each) => list(each).map(CellValue::FloatList),
-            CellType::Texts => {
+            CellType::Texts | CellType::Bytes => {
                 let end = |of: usize| u64_at(values, 8 * of) as usize;
                 let start = sample.checked_sub(1).map_or(0, end);
-                let texts = values.get(8 * self.samples..)?;
-                std::str::from_utf8(texts.get(start..end(sample))?).ok().map(CellValue::Text)
+                let bytes = values.get(8 * self.samples..)?.get(start..end(sample))?;
+                match self.facts.cells {
+                    CellType::Texts => std::str::from_utf8(bytes).ok().map(CellValue::Text),
+                    _ => Some(CellValue::Bytes(bytes)),
+                }
             }
             CellType::Refused(_) => None,
         }
@@ -342,6 +369,10 @@ impl<'a> ColumnCells<'a> {
                 CellValue::Text(text) => Some(Box::from(text)),
                 _ => None,
             })),
+            CellType::Bytes => TableCells::Bytes(each(self, samples, |value| match value {
+                CellValue::Bytes(bytes) => Some(Box::from(bytes)),
+                _ => None,
+            })),
             CellType::Refused(reason) => TableCells::Refused(reason.clone()),
         }
     }
@@ -377,6 +408,9 @@ impl<'a> ColumnCells<'a> {
             TableCells::Texts(cells) => {
                 !(0..).zip(cells).all(|(at, cell)| is(at, cell.as_deref().map(CellValue::Text)))
             }
+            TableCells::Bytes(cells) => {
+                !(0..).zip(cells).all(|(at, cell)| is(at, cell.as_deref().map(CellValue::Bytes)))
+            }
             // Refused columns have no values. If only the reason for the refusal differs, the column counts as equal.
             TableCells::Extents(_) | TableCells::Refused(_) => {
                 !matches!(self.facts.cells, CellType::Refused(_))
@@ -406,6 +440,21 @@ mod tests {
         let mut refused = facts(CellType::Refused("it holds lists".to_owned()));
         refused.merge(&facts(CellType::Texts));
         assert_eq!(refused.cells, CellType::Refused("it holds lists".to_owned()));
+    }
+
+    #[test]
+    fn bytes_come_back_as_they_went() {
+        let cells = TableCells::Bytes(vec![Some(Box::from(*b"a\xff")), None, Some(Box::from(*b""))]);
+        let column = TableColumn {
+            name: "x".to_owned(),
+            kind: FieldKind::Array,
+            classes: Vec::new(),
+            cells: cells.clone(),
+        };
+        let (facts, bytes) = (ColumnFacts::of(&column).unwrap(), spilled(&cells));
+        assert_eq!((facts.text_bytes, spilled_bytes(&facts, 3)), (2, Some(bytes.len() as u64)));
+        assert_eq!(unspilled(&facts, 3, &bytes), Some(cells));
+        assert_eq!(unspilled(&facts, 3, &bytes[..bytes.len() - 1]), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Checks of datasets before they are combined into one index.
 
 use super::cancel::{Cancel, OpeningWatch};
+use super::cells::{CellType, ColumnFacts};
 use super::part::DatasetPart;
 use super::selected_members::{IMAGE, choices};
 use super::spill::directory_of;
@@ -117,20 +118,27 @@ pub(super) fn columns_and_members(
     parts: &[DatasetPart],
     options: &IndexOptions,
 ) -> (Vec<String>, Option<Vec<String>>) {
+    let small = |of: ColumnFacts| (of.cells != CellType::Bytes).then_some(of.name);
     let names: BTreeSet<String> =
-        parts.iter().flat_map(|part| part.columns().into_iter().map(|of| of.name)).collect();
+        parts.iter().flat_map(|part| part.columns().into_iter().filter_map(small)).collect();
     // The name `image` selects a sample's image, whatever the image's column is called.
     let is_column = |name: &String| {
         let is_image = || *name == IMAGE && parts.iter().any(|part| part.notes.image.is_some());
         names.contains(name)
             && !is_image()
             && !are_files(parts, name, options)
+            && !parts.iter().any(|part| part.stored(name).is_some())
             && !are_arrays(parts, name, options)
     };
     let asked = options.members.iter().flatten();
     let mut columns: Vec<String> = asked.clone().filter(|name| is_column(name)).cloned().collect();
     if options.label_column && names.contains(LABEL) && parts.iter().any(|part| part.notes.unlabeled) {
         columns.push(LABEL.to_owned());
+    }
+    for name in &options.columns {
+        if names.contains(name) && !columns.contains(name) {
+            columns.push(name.clone());
+        }
     }
     let members = options.members.as_ref();
     (columns, members.map(|_| asked.filter(|name| !is_column(name)).cloned().collect()))

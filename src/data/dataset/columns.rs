@@ -262,6 +262,10 @@ fn parsed(format: TableFormat, text: &[u8], trimmed: bool) -> Result<Table, Tabl
         TableFormat::Commas => separated::table(text, b',', trimmed),
         TableFormat::Tabulators => separated::table(text, b'\t', trimmed),
         TableFormat::JsonLines => json_lines::table(text),
+        TableFormat::Coco => {
+            let message = "is one JSON document, must be a table: write JSON lines".to_owned();
+            return Err(TableFault { line: None, message });
+        }
     }?;
     for (at, name) in header.iter().enumerate() {
         if header[..at].contains(name) {

@@ -106,6 +106,11 @@ impl IndexDirectory {
             digest.update([0, 0]);
             digest.update(label);
         }
+        if let Some(images) = &options.images {
+            digest.update([0; 6]);
+            let absolute = || std::path::absolute(images).ok().filter(|_| !is_url(Path::new(images)));
+            digest.update(absolute().unwrap_or_else(|| images.into()).as_os_str().as_bytes());
+        }
         if options.sample_axis == SampleAxis::File {
             digest.update([0, 0, 0]);
         }

@@ -124,10 +124,14 @@ impl DatasetIndex {
             // Parallel directories are packed with all fields.
             members = parts[0].all_directories().or(members);
         }
-        for part in &mut parts {
+        let selected = members.as_deref().unwrap_or_default();
+        for number in 0..parts.len() {
+            let (before, rest) = parts.split_at_mut(number);
+            let part = &mut rest[0];
             part.select_columns(&columns);
-            part.name_files(members.as_deref().unwrap_or_default(), options, cancel)?;
-            part.select(members.as_deref().unwrap_or_default())?;
+            part.name_files(selected, options, cancel)?;
+            part.store_members(selected, before.first())?;
+            part.select(selected)?;
             if !columns.is_empty() {
                 part.file.drop_members();
             }
@@ -175,7 +179,7 @@ impl DatasetIndex {
     }
 
     /// The names of the members that are read from each sample; empty if only the image is read.
-    pub(super) fn members(&self) -> &[String] {
+    pub fn members(&self) -> &[String] {
         self.members.as_deref().unwrap_or_default()
     }
 
@@ -445,7 +449,7 @@ impl DatasetIndex {
     }
 
     /// Returns the dataset of a sample, and the sample's number in it; `None` in a stream.
-    fn own_sample(&self, sample: u64) -> Option<(&DatasetPart, u64)> {
+    pub(super) fn own_sample(&self, sample: u64) -> Option<(&DatasetPart, u64)> {
         let placed = self.live.is_none().then(|| self.dataset_of_sample(sample).1)?;
         Some((&placed.part, sample - placed.sample))
     }

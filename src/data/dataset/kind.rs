@@ -86,8 +86,8 @@ impl FieldKind {
             Self::Image | Self::Mask => image_extension(bytes).unwrap_or("bin"),
             Self::Text | Self::Integer | Self::Float => "txt",
             Self::Json => "json",
-            Self::Array => "npy",
-            Self::Boxes | Self::Bytes => "bin",
+            Self::Array | Self::Boxes => "npy",
+            Self::Bytes => "bin",
         }
     }
 }

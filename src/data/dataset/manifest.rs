@@ -1,9 +1,11 @@
-//! Datasets whose files are listed in a manifest: one sample per row, in the order of the rows.
+//! Datasets whose files are listed in a manifest: one sample per row, in the order of the rows. A manifest is a table,
+//! or a document of COCO annotations.
 
 use super::below::shard_layout;
 use super::build::{FileRow, GroupRows, IndexGroup, ListedRows};
 use super::cancel::Cancel;
 use super::class_names::{self, ClassNames};
+use super::coco::CocoImages;
 use super::columns::{LISTED_LABELS, ListingTable};
 use super::kind::{image_extensions, is_image_file};
 use super::layouts::ShardReadOptions;
@@ -12,14 +14,14 @@ use super::parallel::for_each;
 use super::rows_of_table;
 use super::samples::{ShardContents, ShardFindings};
 use super::summary::LabelFault;
-use super::table::ShardTable;
-use super::{Contents, Layout, Notes};
-use crate::source::{DatasetSource, ManifestNames, ManifestSource, OpenFile, read_whole};
+use super::table::{ShardTable, TableColumn};
+use super::{Contents, IndexOptions, Layout, Notes};
+use crate::source::{DatasetSource, ManifestNames, ManifestSource, OpenFile, TableFormat, read_whole};
 use base::error::{Error, Result};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The maximum size of a manifest in bytes, for about ten million rows. The manifest is read into memory whole.
+/// The maximum size of a table in bytes, for about ten million rows. The table is read into memory whole.
 const LARGEST: u64 = 1 << 30;
 
 /// The number of files whose sizes a thread looks up before it takes the next files. For files on servers, this number
@@ -31,6 +33,30 @@ pub(super) const SIZE_REQUEST_THREADS: usize = 64;
 
 /// Size that marks a missing file.
 pub(super) const NO_FILE: u32 = u32::MAX;
+
+/// What to do about names of missing files in a table.
+pub(super) const OF_TABLES: &str =
+    "correct the paths, which are relative to the manifest, or remove the lines";
+
+/// The files that a manifest lists, with further values.
+pub(super) trait FileListing: Sync {
+    /// The name of the column that names the files.
+    fn naming(&self) -> &str;
+
+    fn len(&self) -> usize;
+
+    /// Says where a row is, for messages.
+    fn place(&self, row: usize) -> String;
+
+    /// The text that names the file of a row. The error says what is wrong with it.
+    fn file(&self, row: usize) -> Result<&str, String>;
+
+    /// The other columns. Called once.
+    fn columns(&mut self) -> Vec<TableColumn>;
+
+    /// What to do about names of missing files.
+    fn remedy(&self) -> &'static str;
+}
 
 pub(super) struct ManifestRows {
     pub(super) group: IndexGroup,
@@ -53,11 +79,11 @@ pub(super) fn read(
 ) -> Result<ManifestRows> {
     let wrong = |message: String| Error::dataset(source.path(&[]), message);
     let OpenFile { stamp, .. } = source.open(&[])?;
-    let table = parse(source, reading.label.as_deref())?;
+    let mut table = parse(source, reading)?;
     let mut rows = ListedRows::default();
-    let names = take_names(source, &table, &mut rows)?;
+    let names = take_names(source, &*table, &mut rows)?;
     if contents == Contents::Images {
-        check_endings(source, &table, &rows)?;
+        check_endings(source, &*table, &rows)?;
     }
     let secrets = names.has_secrets();
     names.set_secret_urls();
@@ -66,7 +92,7 @@ pub(super) fn read(
     progress.expect(rows.files.len() as u64, what);
     measure(
         source,
-        &table,
+        &*table,
         &mut rows,
         if is_on_server { SIZE_REQUEST_THREADS } else { threads },
         progress,
@@ -111,9 +137,13 @@ pub(super) fn read(
 /// # Errors
 /// The errors of [`read`] about the manifest itself; [`Error::DatasetChanged`] if the manifest names other files than
 /// the index.
-pub(super) fn set_secret_urls(source: &ManifestSource, indexed: impl Iterator<Item = Vec<u8>>) -> Result<()> {
+pub(super) fn set_secret_urls(
+    source: &ManifestSource,
+    reading: &ShardReadOptions,
+    indexed: impl Iterator<Item = Vec<u8>>,
+) -> Result<()> {
     let mut rows = ListedRows::default();
-    let names = take_names(source, &parse(source, None)?, &mut rows)?;
+    let names = take_names(source, &*parse(source, reading)?, &mut rows)?;
     if !rows.files().map(|(name, _)| name.to_vec()).eq(indexed) {
         let message = "names other files than when it was indexed, and the index does not store its URLs: set \
                        rebuild_index=True";
@@ -123,23 +153,38 @@ pub(super) fn set_secret_urls(source: &ManifestSource, indexed: impl Iterator<It
     Ok(())
 }
 
-fn parse(source: &ManifestSource, label: Option<&str>) -> Result<ListingTable> {
+fn parse(source: &ManifestSource, reading: &ShardReadOptions) -> Result<Box<dyn FileListing>> {
     let path = source.path(&[]);
-    let text = read_whole(source, LARGEST)?;
     let format = source.format().ok_or_else(|| Error::Internal("a manifest is not a table".to_owned()))?;
-    ListingTable::parse(format, &text, label).map_err(|fault| Error::dataset(path, fault.message()))
+    if format == TableFormat::Coco {
+        return Ok(Box::new(CocoImages::read(source, reading.images.as_deref())?));
+    }
+    let table = ListingTable::parse(format, &read_whole(source, LARGEST)?, reading.label.as_deref());
+    Ok(Box::new(table.map_err(|fault| Error::dataset(path, fault.message()))?))
+}
+
+/// # Errors
+/// [`Error::Config`] if the setting `images` is set, but the dataset is no document of COCO annotations.
+pub(super) fn check_images(source: &dyn DatasetSource, options: &IndexOptions) -> Result<()> {
+    let format = source.manifest().and_then(ManifestSource::format);
+    if options.images.is_none() || format == Some(TableFormat::Coco) {
+        return Ok(());
+    }
+    let path = source.path(&[]);
+    let message =
+        format!("is for a .json of COCO annotations, but the dataset is {}: remove it", path.display());
+    Err(Error::config("images", message))
 }
 
 fn take_names<'a>(
     source: &'a ManifestSource,
-    table: &ListingTable,
+    table: &dyn FileListing,
     rows: &mut ListedRows,
 ) -> Result<ManifestNames<'a>> {
     let mut names = source.names();
-    for (row, file) in table.files().enumerate() {
-        let name = file.and_then(|text| names.take(text));
-        let wrong =
-            |message| Error::dataset(source.path(&[]), format!("line {}: {message}", table.line(row)));
+    for row in 0..table.len() {
+        let name = table.file(row).and_then(|text| names.take(text));
+        let wrong = |message| Error::dataset(source.path(&[]), format!("{}: {message}", table.place(row)));
         let name = name.map_err(wrong)?;
         let at = u32::try_from(rows.names.len());
         let at =
@@ -151,18 +196,18 @@ fn take_names<'a>(
 }
 
 /// Fails for a path whose extension is not that of an image that can be decoded. URLs are not checked.
-fn check_endings(source: &ManifestSource, table: &ListingTable, rows: &ListedRows) -> Result<()> {
+fn check_endings(source: &ManifestSource, table: &dyn FileListing, rows: &ListedRows) -> Result<()> {
     let is_odd = |name: &[u8]| !ManifestSource::is_url(name) && !is_image_file(name);
     let Some((row, (name, _))) = rows.files().enumerate().find(|(_, (name, _))| is_odd(name)) else {
         return Ok(());
     };
     let remedy = match shard_layout(name, Contents::Images).is_some_and(Layout::is_array) {
         true => "open the directory of the arrays with sample_axis=\"file\", and set labels= to this table",
-        false => "remove such lines",
+        false => "remove it",
     };
     let message = format!(
-        "line {}: its column {:?} names {}, which does not end in {}: {remedy}",
-        table.line(row),
+        "{}: its column {:?} names {}, which does not end in {}: {remedy}",
+        table.place(row),
         table.naming(),
         source.path(name).display(),
         image_extensions()
@@ -172,23 +217,26 @@ fn check_endings(source: &ManifestSource, table: &ListingTable, rows: &ListedRow
 
 fn measure(
     source: &ManifestSource,
-    table: &ListingTable,
+    table: &dyn FileListing,
     rows: &mut ListedRows,
     threads: usize,
     progress: &IndexProgress,
     cancel: &Cancel,
 ) -> Result<()> {
     let names: Vec<&[u8]> = rows.files().map(|(name, _)| name).collect();
-    let named = NamedBy { column: table.naming(), place: &|row| format!("line {}", table.line(row)) };
+    let (place, remedy) = (&|row: usize| table.place(row), table.remedy());
+    let named = NamedBy { column: table.naming(), place, remedy };
     let lengths = sizes(source, &names, named, threads, progress, cancel)?;
     rows.files.iter_mut().zip(lengths).for_each(|(file, length)| file.length = length);
     Ok(())
 }
 
-/// The column that names files, and a function that describes the location of the name in a row, for messages.
+/// The column that names files, a function that describes the location of the name in a row, and what to do about names
+/// of missing files, for messages.
 pub(super) struct NamedBy<'a> {
     pub(super) column: &'a str,
     pub(super) place: &'a (dyn Fn(usize) -> String + Sync),
+    pub(super) remedy: &'static str,
 }
 
 /// Looks up the sizes of the files with these `names`, each file once.
@@ -205,7 +253,7 @@ pub(super) fn sizes(
     cancel: &Cancel,
 ) -> Result<Vec<u32>> {
     let root = source.path(&[]);
-    let NamedBy { column, place } = named;
+    let NamedBy { column, place, remedy } = named;
     let mut first: HashMap<&[u8], usize> = HashMap::new();
     let firsts: Vec<usize> =
         names.iter().enumerate().map(|(row, name)| *first.entry(*name).or_insert(row)).collect();
@@ -235,11 +283,10 @@ pub(super) fn sizes(
     if let Some(row) = (0..names.len()).find(missing) {
         let others = match (0..names.len()).filter(missing).count() - 1 {
             0 => String::new(),
-            count => format!(", and {count} other lines name missing files"),
+            count => format!(", and {count} others name missing files"),
         };
         let message = format!(
-            "{}: its column {column:?} names {}, which is not an existing file{others}: correct the paths, which are \
-             relative to the manifest, or remove the lines",
+            "{}: its column {column:?} names {}, which is not an existing file{others}: {remedy}",
             place(row),
             source.path(names[row]).display()
         );

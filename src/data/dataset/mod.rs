@@ -6,6 +6,7 @@
 //! - class directories of images, as torchvision's `ImageFolder` reads them ([`Layout::Folder`]);
 //! - tar shards, as WebDataset writes them ([`Layout::Tar`]);
 //! - shards that are tables: Parquet, Arrow, MDS, `tf.Example` (`layouts/`);
+//! - files that a table or COCO annotations list ([`Layout::Manifest`]);
 //! - directories whose files belong together by their names, such as images and masks (`pairs/`);
 //! - with [`Contents::Files`], files of any kind below a directory, or the records of TFRecord shards
 //!   ([`Layout::TfRecord`]);
@@ -26,7 +27,7 @@
 //! - Parsers of tables return a `ShardTable` (`table.rs`), whose cells are byte ranges or small values.
 //!   `rows_of_table.rs` converts it to samples. Small values become columns of the index (`cells.rs`,
 //!   `selected_columns.rs`). A column is read only if a field needs it. `parquet/` and `arrow/` share the limits in
-//!   `gather.rs`. `manifest.rs` makes samples of the files that a table lists.
+//!   `gather.rs`. `manifest.rs` makes samples of the files that a table lists, or COCO annotations (`coco/`).
 //! - `splits.rs` assigns files to splits by their names or by a README (`dataset_card.rs`). `split_directories.rs`
 //!   assigns directories to splits.
 //! - A sample of arrays can be stored in many places. `arrays/` computes these places.
@@ -54,6 +55,7 @@ mod changes;
 mod checks;
 mod class_names;
 mod classes;
+mod coco;
 mod columns;
 mod dataset_card;
 mod directory;
@@ -63,6 +65,7 @@ mod gather;
 mod hdf5;
 mod hugging_face;
 mod ignored;
+pub mod image_sizes;
 mod index;
 pub mod kind;
 pub mod label_column;
@@ -109,6 +112,7 @@ pub use crate::source::{FileVersion, Stamp, TICK};
 pub use crate::source::{ReadAt, SizedFile};
 pub use bad_shards::{BadShard, BadShards};
 pub use blocks::FileBlock;
+pub use cells::CellValue;
 pub use classes::{UNLISTED, read_class_names};
 pub use columns::{ColumnItem, ColumnValues, LabelTable, SampleColumn, typed as typed_column};
 pub use ignored::is_ignored;
@@ -121,7 +125,9 @@ pub use layouts::Layout;
 pub use neighbour_blocks::MAX_NEIGHBOUR_BLOCK_BYTES;
 pub use neighbour_blocks::NeighbourBlocks;
 pub use pairs::DirectoryField;
-pub use select::{ClassRef, Select};
+pub use parallel::for_each as in_parallel;
+pub use select::{ClassRef, SampleSet, Select};
+pub use selected_columns::{ColumnKind, ColumnReader};
 pub use selected_members::MemberBytes;
 pub use selected_members::{IMAGE, choices};
 pub use splits::is_for_evaluation;
@@ -240,9 +246,14 @@ pub struct IndexOptions {
     /// Whether the field `label` is requested by name. If so, a column of this name is read, unless it holds class
     /// numbers.
     pub label_column: bool,
+    /// Columns of tables that are loaded in addition to those in `members`.
+    pub columns: Vec<String>,
     /// Column of tables, or in tar shards a member or a key of the `.json` member, that holds the label. `None` selects
     /// the usual names. Labels depend on this option, so each value of the option has its own index.
     pub label: Option<String>,
+    /// The directory of the images that COCO annotations list, or its URL. `None` selects one of the usual places. Each
+    /// value has its own index.
+    pub images: Option<String>,
     /// Whether labels are not needed. If so, missing labels, or labels that are not class numbers, are not an error,
     /// and the dataset has no labels.
     pub without_labels: bool,

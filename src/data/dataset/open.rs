@@ -65,6 +65,7 @@ fn opened(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<Datase
     }
     let root = &*source::shown(root);
     let canonical = source.canonical()?;
+    manifest::check_images(&*source, options)?;
     let options = &pairs::chosen(search, options)?;
     let inodes = source.has_lasting_inodes();
     let opening = IndexOpening { root, source: source.clone(), canonical, options, cancel, inodes };
@@ -78,7 +79,7 @@ fn opened(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<Datase
         },
     }?;
     if let Some(manifest) = source.manifest().filter(|_| index.notes.secrets) {
-        manifest::set_secret_urls(manifest, index.files_of(0).map(|(name, _)| name))?;
+        manifest::set_secret_urls(manifest, &index.reading(), index.files_of(0).map(|(name, _)| name))?;
     }
     if let Some(warning) = source.warning() {
         options.notices.warn_once("versions", || warning);
@@ -256,7 +257,7 @@ impl IndexOpening<'_> {
     }
 
     fn members_to_load(&self) -> LoadMembers {
-        match (&self.options.members, self.options.label_column) {
+        match (&self.options.members, self.options.label_column || !self.options.columns.is_empty()) {
             (Some(_), _) => LoadMembers::All,
             (None, true) => LoadMembers::TablesOnly,
             (None, false) => LoadMembers::Nothing,
@@ -268,6 +269,7 @@ impl IndexOpening<'_> {
         index.inodes = self.inodes;
         index.split.clone_from(&self.options.split);
         index.label_asked.clone_from(&self.options.label);
+        index.images_asked.clone_from(&self.options.images);
         index.bad_shards = self.options.bad_shards;
         let same_root = index.file.section(Section::Root) == self.canonical.as_os_str().as_bytes();
         if !same_root || index.file.header.contents != self.options.contents {
@@ -324,11 +326,15 @@ impl IndexOpening<'_> {
         if every_stem {
             empty_message = "the shards hold no sample".to_owned();
         }
-        let label = options.label.clone();
-        let (sample_axis, arrays, optional) =
-            (options.sample_axis, options.chosen_arrays(), options.optional_arrays());
-        let reading =
-            ShardReadOptions { every_stem, label, sample_axis, arrays, optional, ..Default::default() };
+        let reading = ShardReadOptions {
+            every_stem,
+            label: options.label.clone(),
+            images: options.images.clone(),
+            sample_axis: options.sample_axis,
+            arrays: options.chosen_arrays(),
+            optional: options.optional_arrays(),
+            ..Default::default()
+        };
         let (mut labels, mut unread) = (None, UnreadShards::default());
         let more = match &packed {
             Some(manifest) => {

@@ -43,11 +43,10 @@ pub(super) fn collect<T: Send>(
 /// Calls `work` with every number below `count`, on up to `threads` threads. The calling thread is one of them, so that
 /// no thread is started for little work. The first error stops the work. Of several errors, returns the error for the
 /// lowest number.
-pub(super) fn for_each(
-    threads: usize,
-    count: usize,
-    work: impl Fn(usize) -> Result<()> + Sync,
-) -> Result<()> {
+///
+/// # Errors
+/// The errors of `work`.
+pub fn for_each(threads: usize, count: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
     let next = AtomicUsize::new(0);
     let failed: Mutex<Option<(usize, Error)>> = Mutex::new(None);
     let run = || {

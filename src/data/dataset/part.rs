@@ -7,6 +7,7 @@ mod chunk_files;
 mod named_files;
 mod remote;
 mod stamps;
+mod stored_members;
 
 use super::arrays::ArraySelection;
 use super::cells::ColumnCells;
@@ -46,8 +47,9 @@ pub(super) struct DatasetPart {
     pub(super) origin: IndexOrigin,
     pub(super) seconds: f64,
     pub(super) split: Option<String>,
-    /// The label column, member or key that the user named.
+    /// The label column, member or key, and the directory of images, that the user named.
     pub(super) label_asked: Option<String>,
+    pub(super) images_asked: Option<String>,
     pub(super) bad_shards: BadShards,
     /// Whether inode numbers are stable on the file system of the dataset. Otherwise stamps are compared without them.
     pub(super) inodes: bool,
@@ -67,6 +69,7 @@ pub(super) struct DatasetPart {
     /// The version of all files of the selected arrays, if none has changed since the index was opened.
     array_version: RwLock<Option<FileVersion>>,
     pub(super) selected_columns: Vec<ColumnCells<'static>>,
+    stored_members: Vec<stored_members::StoredMember>,
     /// The indices of a shard's samples, sorted by image offset. Only shards of tables whose samples are not in this
     /// order have an entry.
     image_order: HashMap<u32, Vec<u32>>,
@@ -97,6 +100,7 @@ impl DatasetPart {
             seconds: 0.0,
             split: None,
             label_asked: None,
+            images_asked: None,
             bad_shards: BadShards::default(),
             accepted_stamps: RwLock::default(),
             any_accepted: AtomicBool::default(),
@@ -108,6 +112,7 @@ impl DatasetPart {
             shards: 0,
             array_version: RwLock::default(),
             selected_columns: Vec::new(),
+            stored_members: Vec::new(),
             image_order: HashMap::new(),
             changed_shards: HashSet::new(),
         };
@@ -374,6 +379,7 @@ impl DatasetPart {
             kept_texts: self.notes.kept_texts.clone(),
             every_stem: self.notes.every_stem,
             label: self.label_asked.clone(),
+            images: self.images_asked.clone(),
             not_labels: self.notes.not_labels.clone(),
             sample_axis: self.notes.sample_axis,
             arrays: self.notes.chosen_arrays.clone(),

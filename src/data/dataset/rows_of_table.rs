@@ -76,6 +76,7 @@ impl TableColumn {
             TableCells::IntegerLists(_, cells) => Some(cells.len()),
             TableCells::FloatLists(_, cells) => Some(cells.len()),
             TableCells::Texts(cells) => Some(cells.len()),
+            TableCells::Bytes(cells) => Some(cells.len()),
             TableCells::Refused(_) => None,
         };
         count.map(|count| count as u64)

@@ -138,7 +138,7 @@ impl<'a> SectionWriter<'a> {
         if matches!(column.cells, CellType::Refused(_)) {
             return Ok(());
         }
-        let is_text = column.cells == CellType::Texts;
+        let has_ends = column.cells.has_ends();
         // Skip shards in which the column has no type, and so no values.
         let with_own = || {
             groups.iter().map(|group| {
@@ -155,18 +155,18 @@ impl<'a> SectionWriter<'a> {
         let mut end = 0;
         for (group, own) in with_own() {
             match own {
-                Some(own) if is_text => {
+                Some(own) if has_ends => {
                     Self::each_row(from, own.values(group.samples), |length: &[u8; 4]| {
                         end += u64::from(u32::from_le_bytes(*length));
                         self.put(&u64::to_le_bytes(end))
                     })?;
                 }
                 Some(own) => self.copy(from, own.values(group.samples))?,
-                None if is_text => (0..group.samples).try_for_each(|_| self.put(&u64::to_le_bytes(end)))?,
+                None if has_ends => (0..group.samples).try_for_each(|_| self.put(&u64::to_le_bytes(end)))?,
                 None => self.zeros(column.cells.width() * group.samples)?,
             }
         }
-        for (group, own) in with_own().filter(|_| is_text) {
+        for (group, own) in with_own().filter(|_| has_ends) {
             own.map_or(Ok(()), |own| self.copy(from, own.texts(group.samples)))?;
         }
         Ok(())

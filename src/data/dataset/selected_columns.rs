@@ -6,9 +6,12 @@ use super::format::Section;
 use super::part::DatasetPart;
 use super::selected_members::choices;
 use super::summary::TableField;
+use super::table::TableCells;
 use super::{DatasetIndex, DirectoryField, FieldKind};
 use base::error::{Error, Result};
 use serde_json::Value;
+use std::collections::BTreeSet;
+use std::ops::Range;
 
 impl DatasetPart {
     pub(super) fn columns(&self) -> Vec<ColumnFacts> {
@@ -68,7 +71,11 @@ impl DatasetPart {
             let own = typed().find(|column| column.name == cells.facts.name);
             let is_known = !matches!(cells.facts.cells, CellType::Refused(_));
             match own {
-                Some(own) => is_known && cells.differs(first, &own.cells),
+                Some(own) => {
+                    let has_classes = matches!(own.cells, TableCells::Bytes(_));
+                    let is_renamed = has_classes && own.classes != cells.facts.classes;
+                    is_known && (is_renamed || cells.differs(first, &own.cells))
+                }
                 None => {
                     let samples = first..first + found.samples.len() as u64;
                     is_known && samples.into_iter().any(|sample| cells.get(sample).is_some())
@@ -88,7 +95,84 @@ impl DatasetPart {
     }
 }
 
+/// The kind of the single values in a column of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ColumnKind {
+    /// Integers or floating-point numbers.
+    Numbers,
+    /// Strings.
+    Texts,
+    /// Booleans.
+    Truths,
+}
+
+/// Reads the values of a loaded column.
+pub struct ColumnReader<'a> {
+    /// The column of each dataset, if it has the column, with the number of samples before and after the dataset.
+    parts: Vec<(Range<u64>, Option<&'a ColumnCells<'static>>)>,
+}
+
+impl<'a> ColumnReader<'a> {
+    /// Returns the kind of the values.
+    ///
+    /// # Errors
+    /// A message if the column has lists, cannot be read, or has values of different kinds in different datasets.
+    pub fn kind(&self) -> Result<ColumnKind, String> {
+        let mut found = None;
+        for column in self.parts.iter().filter_map(|(_, column)| *column) {
+            let kind = match &column.facts.cells {
+                CellType::Truths => ColumnKind::Truths,
+                CellType::Integers | CellType::Floats => ColumnKind::Numbers,
+                CellType::Texts => ColumnKind::Texts,
+                CellType::IntegerLists(_) | CellType::FloatLists(_) | CellType::Bytes => {
+                    return Err("has lists".to_owned());
+                }
+                CellType::Refused(why) => return Err(format!("cannot be read: {why}")),
+            };
+            if found.replace(kind).is_some_and(|other| other != kind) {
+                return Err("has values of another kind in another dataset".to_owned());
+            }
+        }
+        found.ok_or_else(|| "is in no dataset".to_owned())
+    }
+
+    /// Returns the value of a sample; `None` if it has none.
+    pub fn get(&self, sample: u64) -> Option<CellValue<'a>> {
+        let part = self.parts.partition_point(|(samples, _)| samples.end <= sample);
+        let (samples, column) = self.parts.get(part)?;
+        column.and_then(|column| column.get(sample - samples.start))
+    }
+}
+
 impl DatasetIndex {
+    /// Returns a reader of the column `name` of the dataset's tables. `None` if no such column was loaded: it must be
+    /// among [`IndexOptions::members`] or [`IndexOptions::columns`].
+    ///
+    /// [`IndexOptions::members`]: crate::dataset::IndexOptions::members
+    /// [`IndexOptions::columns`]: crate::dataset::IndexOptions::columns
+    pub fn column_reader(&self, name: &str) -> Option<ColumnReader<'_>> {
+        let mut first = 0;
+        let part = |part: &'_ DatasetPart| {
+            let samples = first..first + part.len();
+            first = samples.end;
+            samples
+        };
+        let samples: Vec<Range<u64>> = self.dataset_parts().map(part).collect();
+        let columns = self
+            .dataset_parts()
+            .map(|part| part.selected_columns.iter().find(|column| column.facts.name == name));
+        let parts: Vec<_> = samples.into_iter().zip(columns).collect();
+        parts.iter().any(|(_, column)| column.is_some()).then_some(ColumnReader { parts })
+    }
+
+    /// Returns the names of all columns of small values that can be read, loaded or not.
+    pub fn column_names(&self) -> Vec<String> {
+        let columns = self.dataset_parts().flat_map(DatasetPart::columns);
+        let can_be_read =
+            columns.filter(|column| !matches!(column.cells, CellType::Refused(_) | CellType::Bytes));
+        can_be_read.map(|column| column.name).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
     /// Whether the samples of any dataset are rows of tables.
     pub fn has_tables(&self) -> bool {
         self.dataset_parts().any(DatasetPart::is_table)
@@ -119,7 +203,7 @@ impl DatasetIndex {
                         raw.iter().map(|raw| f64::from_le_bytes(*raw)).collect()
                     }
                     Some(CellValue::Text(text)) => Value::from(text),
-                    None => Value::Null,
+                    Some(CellValue::Bytes(_)) | None => Value::Null,
                 };
             }
             before += part.len();

@@ -2,7 +2,7 @@
 
 use super::arrays::SpilledArray;
 use super::blocks::CompressedBlock;
-use super::cells::{CellType, ColumnFacts};
+use super::cells::ColumnFacts;
 use super::member::MEMBER_ROW;
 use super::{FieldKind, Notes, Stamp};
 use base::parts::RawHeaderSummary;
@@ -52,7 +52,7 @@ impl SpilledColumn {
 
     /// The range of the values. For strings, these are the lengths of the strings (u32).
     pub(super) fn values(&self, samples: u64) -> Range<u64> {
-        let width = if self.facts.cells == CellType::Texts { 4 } else { self.facts.cells.width() };
+        let width = if self.facts.cells.has_ends() { 4 } else { self.facts.cells.width() };
         let start = self.present(samples).end;
         start..start + width * samples
     }

@@ -58,6 +58,10 @@ pub enum TableCells {
     FloatLists(u32, Vec<Option<Box<[f64]>>>),
     /// Strings that were read from the shard. Long strings can be `Extents`, if the shard stores them verbatim.
     Texts(Vec<Option<Box<str>>>),
+    /// Values of different lengths that the parser made: for each sample an `.npy` file or a JSON document, as the kind
+    /// of the column says. They are copied to the index, which gives them to the fields as members of the sample. Boxes
+    /// are left, top, right and bottom.
+    Bytes(Vec<Option<Box<[u8]>>>),
     /// A column that cannot be read, with the reason. A field that selects the column fails with an error.
     Refused(String),
 }
@@ -69,7 +73,7 @@ impl TableCells {
             Self::Bools(_) | Self::Integers(_) | Self::IntegerLists(..) => FieldKind::Integer,
             Self::Floats(_) | Self::FloatLists(..) => FieldKind::Float,
             Self::Texts(_) => FieldKind::Text,
-            Self::Extents(_) | Self::Refused(_) => FieldKind::Bytes,
+            Self::Extents(_) | Self::Bytes(_) | Self::Refused(_) => FieldKind::Bytes,
         }
     }
 

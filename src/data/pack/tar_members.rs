@@ -110,12 +110,15 @@ impl<'a> TarNames<'a> {
             members.push((NUMBERS.to_owned(), Cow::Owned(numbers.into_bytes())));
         }
         for column in columns {
-            if let TableCells::Texts(cells) = &column.cells
-                && let Some(text) = &cells[row]
-            {
+            let bytes = match &column.cells {
+                TableCells::Texts(cells) => cells[row].as_deref().map(str::as_bytes),
+                TableCells::Bytes(cells) => cells[row].as_deref(),
+                _ => None,
+            };
+            if let Some(bytes) = bytes {
                 let ending = column.kind.extension(b"");
                 let name = &self.names[column.name.as_str()];
-                members.push((format!("{name}.{ending}"), Cow::Borrowed(text.as_bytes())));
+                members.push((format!("{name}.{ending}"), Cow::Borrowed(bytes)));
             }
         }
         // A row without any value is still a sample.

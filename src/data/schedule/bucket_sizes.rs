@@ -3,14 +3,21 @@
 use base::error::{Error, Result};
 use pixels::augment::ImageSize;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// The largest number of buckets. The number of a bucket is a byte, and 255 means none.
 const MOST: usize = 255;
 
 /// The sizes of all buckets, from the narrowest to the widest; of the same aspect ratio, the smallest first. There is
 /// at least one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BucketSizes(Vec<ImageSize>);
+#[derive(Debug, Clone, PartialEq)]
+pub struct BucketSizes {
+    sizes: Vec<ImageSize>,
+    /// The numbers of the sizes of each aspect ratio.
+    of_ratio: Vec<Range<usize>>,
+    /// Between each aspect ratio and the next, the ratio that is as near to the one as to the other.
+    borders: Vec<f64>,
+}
 
 impl BucketSizes {
     /// Returns the sizes with about `area` pixels, whose sides are multiples of `step`, and whose longer side is at
@@ -67,38 +74,44 @@ impl BucketSizes {
         sizes.dedup();
         match sizes.len() {
             0 => Err(Error::config("buckets", "has no size: raise area or max_ratio, or lower step")),
-            1..=MOST => Ok(Self(sizes)),
+            1..=MOST => Ok(Self::of(sizes)),
             several => {
                 Err(Error::config("buckets", format!("are {several} sizes, at most {MOST}: {remedy}")))
             }
         }
     }
 
+    fn of(sizes: Vec<ImageSize>) -> Self {
+        let is_same = |a: &ImageSize, b: &ImageSize| {
+            u64::from(a.width) * u64::from(b.height) == u64::from(b.width) * u64::from(a.height)
+        };
+        let mut end = 0;
+        let of_ratio: Vec<Range<usize>> = sizes
+            .chunk_by(is_same)
+            .map(|chunk| {
+                end += chunk.len();
+                end - chunk.len()..end
+            })
+            .collect();
+        let ratio = |of: &Range<usize>| f64::from(sizes[of.start].width) / f64::from(sizes[of.start].height);
+        let borders =
+            of_ratio.iter().zip(&of_ratio[1..]).map(|(a, b)| (ratio(a) * ratio(b)).sqrt()).collect();
+        Self { sizes, of_ratio, borders }
+    }
+
     /// Returns the sizes by the numbers of their buckets.
     pub fn list(&self) -> &[ImageSize] {
-        &self.0
+        &self.sizes
     }
 
     /// Returns the number of the bucket whose aspect ratio is nearest to that of an image. If several have that ratio,
     /// it is the largest one for which the image need not be enlarged, else the smallest.
     pub fn nearest(&self, width: u32, height: u32) -> u8 {
-        let (w, h) = (u128::from(width.max(1)), u128::from(height.max(1)));
-        let sides = |size: &ImageSize| (u128::from(size.width), u128::from(size.height));
-        let after = self.0.partition_point(|size| sides(size).0 * h < w * sides(size).1);
-        let ratio = match (after.checked_sub(1), self.0.get(after)) {
-            (Some(before), Some(wider)) => {
-                let ((a, b), (c, d)) = (sides(&self.0[before]), sides(wider));
-                // The geometric mean of both ratios is the border between them.
-                if w * w * b * d <= a * c * h * h { before } else { after }
-            }
-            (Some(before), None) => before,
-            (None, _) => after,
-        };
-        let of_ratio = sides(&self.0[ratio]);
-        let is_same = |size: &ImageSize| sides(size).0 * of_ratio.1 == of_ratio.0 * sides(size).1;
-        let first = self.0[..ratio].iter().rposition(|size| !is_same(size)).map_or(0, |other| other + 1);
-        let same = self.0[first..].iter().take_while(|size| is_same(size));
-        let fitting = same.filter(|size| size.width <= width && size.height <= height).count();
+        let ratio = f64::from(width.max(1)) / f64::from(height.max(1));
+        let of_ratio = self.of_ratio[self.borders.iter().filter(|border| **border < ratio).count()].clone();
+        let first = of_ratio.start;
+        let fits = |size: &&ImageSize| size.width <= width && size.height <= height;
+        let fitting = if of_ratio.len() == 1 { 1 } else { self.sizes[of_ratio].iter().filter(fits).count() };
         (first + fitting.saturating_sub(1)) as u8
     }
 }
@@ -114,7 +127,7 @@ mod tests {
 
     #[test]
     fn sizes_of_an_area_are_those_of_sdxl() {
-        let of = |step, ratio| BucketSizes::of_area(1 << 20, step, ratio).unwrap().0;
+        let of = |step, ratio| BucketSizes::of_area(1 << 20, step, ratio).unwrap().sizes;
         let thirteen = of(64, 2.0);
         assert_eq!((thirteen.len(), of(64, 4.0).len(), of(16, 4.0).len()), (13, 33, 129));
         assert!(thirteen.contains(&ImageSize { width: 1024, height: 1024 }));
@@ -137,8 +150,8 @@ mod tests {
         for _ in 0..10_000 {
             let [w, h] = [0; 2].map(|_| 1 + random.below(5000) as u32);
             let far = |size: &ImageSize| (log(size.width, size.height) - log(w, h)).abs();
-            let least = sizes.0.iter().map(far).fold(f64::MAX, f64::min);
-            let found = sizes.0[usize::from(sizes.nearest(w, h))];
+            let least = sizes.sizes.iter().map(far).fold(f64::MAX, f64::min);
+            let found = sizes.sizes[usize::from(sizes.nearest(w, h))];
             assert!(far(&found) <= least + 1e-12, "{w}×{h}: {found:?}");
         }
         let size = |side| ImageSize { width: side, height: side };

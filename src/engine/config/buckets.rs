@@ -1,62 +1,44 @@
-//! The bucket of each draw: the sizes of all selected images are read from their headers once, when a loader is made.
-//!
-//! The sizes of packed images are in the index. For any other image, the first bytes of its file or member are read,
-//! and the whole only if its header does not end there, or if `orientation="apply"` needs the end of the file.
+//! The bucket of each draw, by the size of its image.
 
+use super::image_sizes::HeaderReading;
 use super::{LoaderConfig, frames::Bucket};
 use base::error::{Error, Result};
-use base::threads::caught;
-use data::dataset::{DatasetIndex, Extent, MemberBytes};
-use data::schedule::BucketTable;
-use pixels::decode::packed::PackedHeaderSummary;
-use pixels::decode::{Orientation, Turn, image_size, orientation};
+use data::dataset::{DatasetIndex, SampleSet};
+use data::schedule::{BucketSizes, BucketTable, Selection};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use store::io::read_blocking;
+use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The numbers of bytes at the beginning of an image of which the header is read, before the whole image.
-const HEADS: [u32; 2] = [8 << 10, 128 << 10];
-
-/// The first bytes of a JPEG.
-const JPEG: [u8; 2] = [0xff, 0xd8];
-
-/// The number of draws that a thread measures at a time.
-const RUN: usize = 256;
-
-/// The largest number of threads. They mostly wait for storage.
-const MOST_THREADS: usize = 32;
+/// The bucket of an image of unknown size.
+const NONE: u8 = u8::MAX;
 
 impl LoaderConfig {
     /// Finds the bucket of each draw of an epoch.
     ///
     /// # Errors
-    /// [`Error::Config`] if batches have no images.
-    pub(super) fn find_buckets(&mut self, index: &DatasetIndex) -> Result<()> {
+    /// [`Error::Config`] if batches have no images, and the errors of [`HeaderReading::sizes`].
+    pub(super) fn find_buckets(
+        &mut self,
+        index: &DatasetIndex,
+        reading: Option<&HeaderReading>,
+    ) -> Result<()> {
         let Some(Bucket { sizes, .. }) = &self.bucket else { return Ok(()) };
-        let Some(image) = self.images.first() else {
-            return Err(Error::config(
-                "buckets",
-                "are for images, but none of the fields is an image: remove the setting",
-            ));
+        let without = || {
+            Error::config("buckets", "are for images, but none of the fields is an image: remove the setting")
         };
-        let member = self.fields.list[self.images.list()[image].field].member.filter(|_| self.decoded);
+        let reading = reading.ok_or_else(without)?;
         let draws = self.selection.draws();
-        let draws = u32::try_from(draws).map_err(|_| {
-            Error::config("buckets", format!("are for fewer than 2**32 samples, but an epoch draws {draws}"))
-        })?;
+        if draws > u64::from(u32::MAX) {
+            let message = format!("are for fewer than 2**32 samples, but an epoch draws {draws}");
+            return Err(Error::config("buckets", message));
+        }
+        let mut buckets = of_draws(&self.selection, of_samples(index, reading, sizes, &self.selection)?);
         // Decoding such an image fails, whatever the size of its batch is.
         let middle = (sizes.list().len() / 2) as u8;
-        let unreadable = AtomicU64::new(0);
-        let is_applied = self.orientation == Orientation::Apply;
-        let bucket = |draw: u64| match shown_size(index, self.selection.member(draw), member, is_applied) {
-            Some((width, height)) => sizes.nearest(width, height),
-            None => {
-                unreadable.fetch_add(1, Ordering::Relaxed);
-                middle
-            }
-        };
-        let buckets = measured(draws as usize, self.queue_depth, bucket)?;
-        let unreadable = unreadable.into_inner();
+        let mut unreadable = 0;
+        for bucket in buckets.iter_mut().filter(|bucket| **bucket == NONE) {
+            *bucket = middle;
+            unreadable += 1;
+        }
         if unreadable > 0 {
             index.notices().warn_once("buckets", || {
                 format!(
@@ -73,75 +55,38 @@ impl LoaderConfig {
     }
 }
 
-/// Returns a property of the image of each draw, which up to `most` threads find by `of`.
-pub(super) fn measured<T: Copy + Default + Send>(
-    draws: usize,
-    most: usize,
-    of: impl Fn(u64) -> T + Sync,
-) -> Result<Vec<T>> {
-    let mut all = vec![T::default(); draws];
-    let next = AtomicUsize::new(0);
-    let threads = most.min(MOST_THREADS).clamp(1, draws / RUN + 1);
-    let measure = || {
-        let mut found: Vec<(usize, Vec<T>)> = Vec::new();
-        loop {
-            let first = next.fetch_add(RUN, Ordering::Relaxed);
-            if first >= draws {
-                return Ok(found);
-            }
-            let run = first..(first + RUN).min(draws);
-            found.push((first, run.map(|draw| of(draw as u64)).collect()));
-        }
-    };
-    std::thread::scope(|scope| -> Result<()> {
-        let workers: Vec<_> =
-            (0..threads).map(|_| scope.spawn(|| caught("measuring images", measure))).collect();
-        for worker in workers {
-            let ended = |_| Error::Internal("a thread that measures images has ended".into());
-            for (first, run) in worker.join().map_err(ended)?? {
-                all[first..first + run.len()].copy_from_slice(&run);
+pub(super) fn set_of(samples: impl Iterator<Item = u32>, index: &DatasetIndex) -> SampleSet {
+    let mut set = SampleSet::among(index.len());
+    samples.for_each(|sample| _ = set.insert(sample));
+    set
+}
+
+/// Returns the bucket of each sample of the dataset; [`NONE`] for samples of unknown size.
+fn of_samples(
+    index: &DatasetIndex,
+    reading: &HeaderReading,
+    sizes: &BucketSizes,
+    selection: &Selection,
+) -> Result<Vec<u8>> {
+    let members = || (0..selection.members()).map(|number| selection.member(number) as u32);
+    let wanted = (selection.members() < index.len()).then(|| set_of(members(), index));
+    let measured = reading.sizes(index, wanted.as_ref())?;
+    let buckets: Vec<AtomicU8> = (0..index.len()).map(|_| AtomicU8::new(NONE)).collect();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    measured.for_each_chunk(threads, |first, chunk| {
+        for (size, bucket) in chunk.iter().zip(&buckets[first as usize..]) {
+            if let Some((width, height)) = size.shown(reading.is_applied) {
+                bucket.store(sizes.nearest(width, height), Ordering::Relaxed);
             }
         }
         Ok(())
     })?;
-    Ok(all)
+    Ok(buckets.into_iter().map(AtomicU8::into_inner).collect())
 }
 
-/// Returns the size of the image of a sample, as it is shown if orientations are applied, else as it is stored; `None`
-/// if it cannot be read.
-pub(super) fn shown_size(
-    index: &DatasetIndex,
-    sample: u64,
-    member: Option<usize>,
-    is_applied: bool,
-) -> Option<(u32, u32)> {
-    let whole = index.extent(sample);
-    let extent = match member.map_or(MemberBytes::WholeExtent, |member| index.member(sample, member)) {
-        MemberBytes::WholeExtent => {
-            if let Some(summary) = index.header_summary(sample).and_then(PackedHeaderSummary::read) {
-                match summary.turn() {
-                    _ if !is_applied => return Some(summary.size()),
-                    Some(turn) => return Some(turn.shown(summary.size())),
-                    None => {}
-                }
-            }
-            whole
-        }
-        MemberBytes::InExtent(range) => {
-            Extent { offset: whole.offset + range.start as u64, length: range.len() as u32, ..whole }
-        }
-        MemberBytes::Separate(extent) => extent,
-        MemberBytes::Absent | MemberBytes::Ambiguous => return None,
-    };
-    let heads = HEADS.into_iter().filter(|head| *head < extent.length).chain([extent.length]);
-    let size_in = |length: u32| {
-        let bytes = read_blocking(index, Extent { length, ..extent }).ok()?;
-        // The orientation is before a JPEG's size, but at the end of other files.
-        if is_applied && length < extent.length && !bytes.starts_with(&JPEG) {
-            return None;
-        }
-        let size = image_size(&bytes).ok()?;
-        Some(if is_applied { Turn::of_exif(orientation(&bytes)).shown(size) } else { size })
-    };
-    heads.into_iter().find_map(size_in)
+fn of_draws(selection: &Selection, of_samples: Vec<u8>) -> Vec<u8> {
+    if selection.digest().is_none() {
+        return of_samples;
+    }
+    (0..selection.draws()).map(|draw| of_samples[selection.member(draw) as usize]).collect()
 }

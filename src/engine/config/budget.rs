@@ -1,18 +1,21 @@
 //! Batches by budget: with `batch_tokens`, a batch is a bin of samples whose costs together are at most the budget. The
 //! cost of a sample is the sum of columns of whole numbers, and of the patches of its image.
 
-use super::buckets::{measured, shown_size};
-use super::requested::RequestedFields;
-use super::{Images, LoaderOptions};
+use super::buckets::set_of;
+use super::{HeaderReading, LoaderConfig, LoaderOptions};
 use base::error::{Error, Result};
 use base::names::named;
 use data::dataset::{ColumnValues, DatasetIndex, SampleColumn};
 use data::schedule::{Assignment, CostTable, Selection, Shuffling};
-use pixels::decode::Orientation;
+use pixels::augment::Recipe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The cost of an image: the number of its patches.
 const PATCHES: &str = "patches";
+
+/// The patches of an image of unknown size.
+const UNKNOWN: u32 = u32::MAX;
 
 /// Policy for samples that cost more than `batch_tokens`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -85,7 +88,7 @@ impl LoaderOptions {
         &self,
         selection: &Selection,
         columns: &[SampleColumn],
-        (asked, images): (Option<&RequestedFields<'_>>, &Images),
+        (recipe, reading): (&Recipe, Option<&HeaderReading>),
         index: &DatasetIndex,
     ) -> Result<Option<Arc<CostTable>>> {
         let (Some(budget), Some(names)) = (self.batch_tokens, &self.cost) else { return Ok(None) };
@@ -97,10 +100,7 @@ impl LoaderOptions {
         let mut costs = vec![0u32; draws as usize];
         for name in names {
             if name == PATCHES {
-                let fields = self.fields(asked, index, images, columns)?.0;
-                let first = images.first().map(|image| &fields.list[images.list()[image].field]);
-                let member = first.and_then(|field| field.member).filter(|_| self.decoded);
-                let patches = self.patches(selection, images, member, index)?;
+                let patches = self.patches(selection, recipe, reading, index)?;
                 costs.iter_mut().zip(patches).for_each(|(cost, more)| *cost = cost.saturating_add(more));
                 continue;
             }
@@ -143,17 +143,21 @@ impl LoaderOptions {
 }
 
 impl LoaderOptions {
-    /// Returns the number of patches of the first image of each draw, which is the member with the number `member`. An
-    /// image that cannot be read has the average number, so that others can replace it.
+    /// Whether the size of each image decides its cost.
+    pub(super) fn costs_patches(&self) -> bool {
+        self.batch_tokens.is_some() && self.cost.iter().flatten().any(|name| name == PATCHES)
+    }
+
+    /// Returns the number of patches of the first image of each draw, which `recipe` transforms. An image that cannot
+    /// be read has the average number, so that others can replace it.
     fn patches(
         &self,
         selection: &Selection,
-        images: &Images,
-        member: Option<usize>,
+        recipe: &Recipe,
+        reading: Option<&HeaderReading>,
         index: &DatasetIndex,
     ) -> Result<Vec<u32>> {
-        let recipe = images.first_recipe();
-        let (Some(side), Some(_)) = (recipe.patch(), images.first()) else {
+        let (Some(side), Some(reading)) = (recipe.patch(), reading) else {
             let message = "is \"patches\", but the transforms of the first image do not end with Patchify";
             return Err(Error::config("cost", message));
         };
@@ -164,15 +168,31 @@ impl LoaderOptions {
             );
             return Err(Error::config("cost", message));
         }
-        let (keys, is_applied) = (recipe.keys(self.seed, 0), self.orientation == Orientation::Apply);
         let in_patches = |width: u32, height: u32| width / side * (height / side);
-        let fixed = recipe.views()[0].size().map(|size| in_patches(size.width, size.height));
-        let of = |draw| {
-            let size = || shown_size(index, selection.member(draw), member, is_applied);
-            let drawn = || recipe.draw(&keys, 0, 0, size()?).ok();
-            fixed.or_else(|| drawn()?.views().first().map(|view| in_patches(view.width, view.height)))
+        if let Some(size) = recipe.views()[0].size() {
+            return Ok(vec![in_patches(size.width, size.height); selection.draws() as usize]);
+        }
+        let keys = recipe.keys(self.seed, 0);
+        let of = |size: (u32, u32)| {
+            let drawn = recipe.draw(&keys, 0, 0, size).ok()?;
+            drawn.views().first().map(|view| in_patches(view.width, view.height))
         };
-        let found = measured(selection.draws() as usize, self.depth_for(index) as usize, of)?;
+        let members = || (0..selection.members()).map(|number| selection.member(number) as u32);
+        let wanted = (selection.members() < index.len()).then(|| set_of(members(), index));
+        let of_samples: Vec<AtomicU32> = (0..index.len()).map(|_| AtomicU32::new(UNKNOWN)).collect();
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        reading.sizes(index, wanted.as_ref())?.for_each_chunk(threads, |first, chunk| {
+            for (size, patches) in chunk.iter().zip(&of_samples[first as usize..]) {
+                patches
+                    .store(size.shown(reading.is_applied).and_then(of).unwrap_or(UNKNOWN), Ordering::Relaxed);
+            }
+            Ok(())
+        })?;
+        let patches = |sample: u32| of_samples[sample as usize].load(Ordering::Relaxed);
+        let found: Vec<Option<u32>> = members()
+            .map(patches)
+            .map(|patches| Some(patches).filter(|patches| *patches != UNKNOWN))
+            .collect();
         let readable = found.iter().flatten().count() as u64;
         let total: u64 = found.iter().flatten().copied().map(u64::from).sum();
         let unreadable = found.len() as u64 - readable;
@@ -204,6 +224,16 @@ fn integers<'a>(name: &str, columns: &'a [SampleColumn]) -> Result<(&'a SampleCo
         _ => {
             let message = format!("names {name:?}, which is not a column of single whole numbers");
             Err(Error::config("cost", message))
+        }
+    }
+}
+
+impl LoaderConfig {
+    /// Returns the setting that limits a batch, with its value.
+    pub fn size_of_batches(&self) -> String {
+        match &self.cost_table {
+            Some(table) => format!("batch_tokens={}", table.budget()),
+            None => format!("batch_size={}", self.batch_size),
         }
     }
 }

@@ -89,7 +89,9 @@ pub enum FieldContent {
         image: usize,
         /// Positions of the views in the batch.
         at: ViewPlaces,
-        /// Meaning of the four numbers of a box.
+        /// Meaning of the four numbers of a box as they are read.
+        stored: BoxFormat,
+        /// Meaning of the four numbers of a box in the batch.
         format: BoxFormat,
         /// Whether a fifth number gives the share of a box's area that remains after the crop.
         shares: bool,
@@ -239,6 +241,14 @@ impl Fields {
                 }
             };
             let kind = field.kind();
+            let is_stored = index.is_stored(source);
+            if is_stored && index.field_kind(source) != Some(kind) {
+                let message = format!(
+                    "has {} as another kind than it is stored: select it by its plain name",
+                    field.shown()
+                );
+                return Err(Error::config("fields", message));
+            }
             let content = match kind {
                 _ if kind != FieldKind::Array && index.array_fields(member).next().is_some() => {
                     let message =
@@ -257,7 +267,8 @@ impl Fields {
                     let always = Raggedness::Always { element, columns, offsets };
                     layout.values.extend((0..views).map(|_| always));
                     let at = ViewPlaces { first, views, kind: ViewKind::Values };
-                    FieldContent::Boxes { image, at, format: field.format, shares: field.shares }
+                    let stored = if is_stored { BoxFormat::Xyxy } else { field.format };
+                    FieldContent::Boxes { image, at, stored, format: field.format, shares: field.shares }
                 }
                 FieldKind::Mask => {
                     let image = images.followed_by(field)?;
@@ -292,7 +303,7 @@ impl Fields {
                     let all: Vec<&FieldOptions> = asked.iter().map(|(_, field)| field).collect();
                     let window = FieldWindow::new(field, &all);
                     let plan = ArrayPlan::new(field, window.as_ref(), index, member)?;
-                    let at = plan.place(field.ragged, &mut layout);
+                    let at = plan.place(field.ragged || is_stored, &mut layout);
                     arrays.push(plan);
                     FieldContent::Arrays { plan: arrays.len() - 1, at }
                 }

@@ -16,6 +16,8 @@ use std::sync::Arc;
 pub struct Bucket {
     /// The sizes of all buckets.
     pub sizes: Arc<BucketSizes>,
+    /// The size of this bucket.
+    pub size: ImageSize,
     /// The number of the columns of the layout that have the original size of the first image, then the place of its
     /// crop: int64 `[n, 2]` each. `None` if batches have no images.
     pub columns: Option<[usize; 2]>,
@@ -91,8 +93,9 @@ impl LoaderOptions {
     /// [`Error::Config`] for images of their own sizes.
     pub(super) fn bucket(&self, images: &Images, layout: &mut BatchLayout) -> Result<Option<Bucket>> {
         let Some(sizes) = self.buckets.list()?.map(Arc::new) else { return Ok(None) };
+        let size = ImageSize { height: self.image_size.0, width: self.image_size.1 };
         if !self.decoded || images.list().is_empty() {
-            return Ok(Some(Bucket { sizes, columns: None }));
+            return Ok(Some(Bucket { sizes, size, columns: None }));
         }
         let has_own_size =
             |(image, _): &(usize, &ImageField)| ViewKind::of(images.recipe(*image)) != ViewKind::Tensors;
@@ -104,7 +107,7 @@ impl LoaderOptions {
             return Err(Error::config("transforms", message));
         }
         let columns = [0; 2].map(|_| layout.add_column(Element::I64, vec![2]));
-        Ok(Some(Bucket { sizes, columns: Some(columns) }))
+        Ok(Some(Bucket { sizes, size, columns: Some(columns) }))
     }
 }
 

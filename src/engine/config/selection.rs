@@ -22,7 +22,13 @@ pub enum Weights {
 /// Range of weights and ratios other than 0. Within it, products and sums neither overflow nor become 0.
 const SCALE: RangeInclusive<f64> = 1e-50..=1e50;
 
-pub(super) fn select(options: &LoaderOptions, index: &DatasetIndex) -> Result<Selection> {
+/// Selects samples by the options, and of these the samples that `filter` keeps. It gets and returns `None` for all
+/// samples.
+pub(super) fn select(
+    options: &LoaderOptions,
+    index: &DatasetIndex,
+    filter: impl FnOnce(Option<Vec<u32>>) -> Result<Option<Vec<u32>>>,
+) -> Result<Selection> {
     // With `classes`, samples of other classes are never drawn, so those classes need no number.
     if options.classes.is_none() {
         index.check_listed()?;
@@ -32,7 +38,7 @@ pub(super) fn select(options: &LoaderOptions, index: &DatasetIndex) -> Result<Se
         classes: options.classes.clone(),
         files: options.files.clone(),
     };
-    let mut chosen = part.resolve(index)?;
+    let mut chosen = filter(part.resolve(index)?)?;
     let shuffled = options.shuffling() != Shuffling::Off;
     if options.weights.is_some() || options.ratios.is_some() {
         let setting = if options.weights.is_some() { "weights" } else { "ratios" };

@@ -33,15 +33,14 @@ pub(crate) fn boxes_of_image(
         Some(run) => field_bytes(run, field, sample, record.as_ref())?,
         None => member_bytes(context, field, sample, record.as_ref())?,
     };
-    let (FieldContent::Boxes { format, .. }, Some(bytes)) = (field.content, bytes) else {
+    let (FieldContent::Boxes { stored, .. }, Some(bytes)) = (field.content, bytes) else {
         return Ok(Boxes::new());
     };
-    let boxes = read(&bytes).map_err(|error| of_field(field, error))?;
-    let corners = |of: [f32; 4]| format.to_corners(of.map(f64::from)).map(|number| number as f32);
-    Ok(boxes.into_iter().map(corners).collect())
+    read(&bytes, stored, BoxFormat::Xyxy).map_err(|error| of_field(field, error))
 }
 
-fn read(bytes: &[u8]) -> Result<Boxes, DecodeError> {
+/// Reads boxes that are `stored` in one format, and converts them to `format`.
+fn read(bytes: &[u8], stored: BoxFormat, format: BoxFormat) -> Result<Boxes, DecodeError> {
     let array = NpyArray::decode(bytes)?;
     let numbers = array.floats().filter(|_| array.shape.len() == 2 && array.shape[1] == 4);
     let numbers = numbers.ok_or_else(|| {
@@ -51,18 +50,23 @@ fn read(bytes: &[u8]) -> Result<Boxes, DecodeError> {
             array.shape
         ))
     })?;
-    Ok(numbers.as_chunks::<4>().0.to_vec())
+    let mut boxes = numbers.as_chunks::<4>().0.to_vec();
+    if stored != format {
+        let converted = |of: [f32; 4]| format.of_corners(stored.to_corners(of.map(f64::from)));
+        boxes.iter_mut().for_each(|of| *of = converted(*of).map(|number| number as f32));
+    }
+    Ok(boxes)
 }
 
 /// Fills the sample's boxes for each view of the image, cropped and flipped like the view.
 pub(crate) fn fill_boxes(
     at: ViewPlaces,
-    (format, shares): (BoxFormat, bool),
+    (stored, format, shares): (BoxFormat, BoxFormat, bool),
     bytes: &[u8],
     image: &ImageGeometry,
     ticket: &mut Ticket,
 ) -> Result<(), DecodeError> {
-    let boxes = read(bytes)?;
+    let boxes = read(bytes, stored, format)?;
     for (number, drawn) in at.numbers().zip(image.views()) {
         let mut boxes = boxes.clone();
         let left = drawn.map_boxes(format, &mut boxes);

@@ -193,8 +193,8 @@ fn fill_field(
         FieldContent::Values(number, kind) => {
             ticket.put(number, bytes.map(|bytes| value(field, bytes, kind)).transpose()?);
         }
-        FieldContent::Boxes { image, at, format, shares } => match (bytes, &geometries[image]) {
-            (Some(bytes), Some(image)) => fill_boxes(at, (format, shares), bytes, image, ticket)?,
+        FieldContent::Boxes { image, at, stored, format, shares } => match (bytes, &geometries[image]) {
+            (Some(bytes), Some(image)) => fill_boxes(at, (stored, format, shares), bytes, image, ticket)?,
             _ => at.clear(ticket, Ticket::column),
         },
         FieldContent::Masks { image, at, element, nearest } => match (bytes, &geometries[image]) {

@@ -68,7 +68,7 @@ impl<'a> From<&'a Encoded> for RecordView<'a> {
 /// [`DecodeError::Field`] for a member that is missing and not optional, or that exists twice; the errors of reading
 /// the member.
 pub(crate) fn field_bytes<'a>(
-    run: &EpochRun,
+    run: &'a EpochRun,
     field: &Field,
     sample: u64,
     record: &'a [u8],
@@ -83,12 +83,15 @@ pub(crate) fn field_bytes<'a>(
 
 /// Returns the bytes of a field like [`field_bytes`], but does not count a read. Bytes that this call reads are owned.
 pub(crate) fn member_bytes<'a>(
-    context: &SampleContext,
+    context: &'a SampleContext,
     field: &Field,
     sample: u64,
     record: &'a [u8],
 ) -> Result<Option<Cow<'a, [u8]>>> {
     let Some(member) = field.member else { return Ok(None) };
+    if let Some(bytes) = context.index.stored_member(sample, member) {
+        return Ok(Some(Cow::Borrowed(bytes)));
+    }
     let wrong = |message: &str| of_field(field, DecodeError::Damaged(message.into()));
     match context.index.member_in(sample, member, record) {
         MemberBytes::WholeExtent => Ok(Some(Cow::Borrowed(record))),
@@ -114,7 +117,7 @@ pub(crate) fn member_bytes<'a>(
 /// # Errors
 /// The errors of [`field_bytes`]; [`DecodeError::Damaged`] for a sample without an image.
 pub(crate) fn image_bytes<'a>(
-    context: &SampleContext,
+    context: &'a SampleContext,
     image: usize,
     sample: u64,
     record: &'a [u8],

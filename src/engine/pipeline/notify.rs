@@ -95,6 +95,26 @@ pub(crate) fn rotated(context: &SampleContext, image: usize, sample: u64, orient
     });
 }
 
+/// Warns of the first image that is in a batch of the wrong size, because its file was rewritten after its size was
+/// measured.
+pub(crate) fn other_bucket(context: &SampleContext, sample: u64, (width, height): (u32, u32)) {
+    let Some(bucket) = &context.config.bucket else { return };
+    if bucket.sizes.list()[usize::from(bucket.sizes.nearest(width, height))] == bucket.size {
+        return;
+    }
+    context.index.notices().warn_once("other bucket", || {
+        let path = context.index.path(context.index.extent(sample).file);
+        format!(
+            "some images have another shape than when their sizes were measured; the first is sample {sample} ({}), \
+             now {width}x{height}, which was cropped to {}x{}: run `foreload index --sizes --rebuild-index`, or set \
+             rebuild_index=True once",
+            path.display(),
+            bucket.size.width,
+            bucket.size.height
+        )
+    });
+}
+
 /// Warns that batches are copied twice on their way to a GPU, because the driver `refused` to page-lock the leased
 /// memory.
 pub(crate) fn copied_twice(context: &SampleContext, refused: Option<&str>) {

@@ -15,6 +15,7 @@ use super::notices::deliver;
 use super::peers::{PythonMeeting, own_command};
 use super::settings::{self, LoaderArguments, whole_number};
 use base::names::NamedValue;
+use base::notices::Notices;
 use data::dataset::{Contents, DatasetIndex, IndexOptions, UNLISTED};
 use data::schedule::Shuffling;
 use data::state::State;
@@ -22,7 +23,7 @@ use engine::config::LoaderKind;
 use engine::pipeline::{ConcealedLog, Cursor, Epoch, FailureLog, Pipeline, SampleFailure, Start};
 use engine::sharing::Sharing;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyByteArray, PyDict, PyTuple};
+use pyo3::types::{PyByteArray, PyDict, PyTuple};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -157,12 +158,7 @@ impl Loader {
         py: Python<'py>,
         epoch: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let epoch = self.epoch_or_this(epoch.as_ref())?;
-        let (rank, world_size) = self.place_in_world(py)?;
-        let packed = raise(py, py.detach(|| self.pipeline.packing(epoch, rank, world_size)))?;
-        let dict = packed.counts().into_py_dict(py)?;
-        dict.set_item("fullness", packed.fullness)?;
-        Ok(dict)
+        fields::packing(py, &self.pipeline, self.epoch_or_this(epoch.as_ref())?, self.place_in_world(py)?)
     }
 
     /// The number of samples in the dataset.
@@ -261,10 +257,13 @@ impl Loader {
         ranks.call_method1("resolve", (self.rank, self.world_size, self.fingerprint()))?.extract()
     }
 
-    /// The class names by number; empty if the dataset has only numbers.
+    /// The class names by number, or those of the boxes of COCO annotations if their `labels` are a field; empty if the
+    /// dataset has only numbers.
     #[getter]
     fn classes(&self) -> Vec<String> {
-        self.pipeline.index().classes().to_vec()
+        let index = self.pipeline.index();
+        let names = index.classes();
+        if names.is_empty() { index.classes_of_values() } else { names }.to_vec()
     }
 
     /// The class numbers of all samples: a NumPy array, int64 [samples]; -1 for a sample with a class that is not in
@@ -357,16 +356,13 @@ impl Loader {
         let kind = this.get_type().name()?;
         let (index, config) = (this.get().pipeline.index(), this.get().pipeline.config());
         let roots: Vec<_> = index.parts().map(|(root, _)| root.display().to_string()).collect();
-        let batches = match &config.cost_table {
-            Some(table) => format!("batch_tokens={}", table.budget()),
-            None => format!("batch_size={}", config.batch_size),
-        };
         Ok(format!(
-            "foreload.{kind}({:?}: {} samples{}, {}, {batches}, threads={})",
+            "foreload.{kind}({:?}: {} samples{}, {}, {}, threads={})",
             roots.join(", "),
             config.selection.members(),
             if index.is_labeled() { "" } else { " without labels" },
             decided.join(", "),
+            config.size_of_batches(),
             config.threads
         ))
     }
@@ -408,8 +404,11 @@ impl Loader {
         options.local_world_size = local.extract()?;
         let checked = raise(py, py.detach(|| options.validate()))?;
         let contents = if options.kind == LoaderKind::Files { Contents::Files } else { Contents::Images };
-        let index = open_index(py, roots.clone(), checked.index_options(contents))?;
-        let config = raise(py, py.detach(|| checked.check(&index)))?;
+        let index = open_index(py, &roots, &checked.index_options(contents))?;
+        let config = match checked.reads_headers() {
+            true => interruptible(py, index.notices(), |cancel| checked.check_until(&index, cancel))?,
+            false => raise(py, py.detach(|| checked.check(&index)))?,
+        };
         deliver(py, index.notices())?;
         let mut pipeline = Pipeline::new(Arc::new(index), config);
         if options.shared.is_some() {
@@ -456,32 +455,40 @@ fn named<'py>(
     Ok(dict)
 }
 
-/// Opens or builds the index on another thread, so that this thread can check for Ctrl-C.
-fn open_index(py: Python<'_>, roots: Vec<PathBuf>, options: IndexOptions) -> PyResult<DatasetIndex> {
-    let (cancel, notices) = (Arc::new(AtomicBool::new(false)), options.notices.clone());
-    let started = {
-        let cancel = cancel.clone();
-        std::thread::Builder::new().spawn(move || DatasetIndex::open_all(&roots, &options, &cancel))
-    };
-    let refused =
-        |e| crate::Error::Unavailable(format!("cannot start a thread: {e}; see ulimit -u and ulimit -v"));
-    let work = raise(py, started.map_err(refused))?;
-    // An existing index loads at once; only a long build is worth longer sleeps.
-    let mut nap = Duration::from_micros(50);
-    while !work.is_finished() {
-        py.detach(|| std::thread::sleep(nap));
-        nap = (2 * nap).min(SIGNAL_CHECK);
-        // Warnings about a slow start must appear during the start.
-        let heard = if nap == SIGNAL_CHECK { deliver(py, &notices) } else { Ok(()) };
-        if let Err(interrupt) = py.check_signals().and(heard) {
-            cancel.store(true, Ordering::Relaxed);
-            // The build was cancelled, so its error is expected.
-            let _ = py.detach(|| work.join());
-            return Err(interrupt);
+/// Opens or builds the index, and can be interrupted.
+fn open_index(py: Python<'_>, roots: &[PathBuf], options: &IndexOptions) -> PyResult<DatasetIndex> {
+    interruptible(py, &options.notices, |cancel| DatasetIndex::open_all(roots, options, cancel))
+}
+
+/// Runs `work` on another thread, so that this thread can check for Ctrl-C, which sets the flag that `work` gets.
+fn interruptible<T: Send>(
+    py: Python<'_>,
+    notices: &Notices,
+    work: impl FnOnce(&Arc<AtomicBool>) -> crate::Result<T> + Send,
+) -> PyResult<T> {
+    let cancel = Arc::new(AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let started = std::thread::Builder::new().spawn_scoped(scope, || work(&cancel));
+        let refused =
+            |e| crate::Error::Unavailable(format!("cannot start a thread: {e}; see ulimit -u and ulimit -v"));
+        let work = raise(py, started.map_err(refused))?;
+        // An existing index loads at once; only long work is worth longer sleeps.
+        let mut nap = Duration::from_micros(50);
+        while !work.is_finished() {
+            py.detach(|| std::thread::sleep(nap));
+            nap = (2 * nap).min(SIGNAL_CHECK);
+            // Warnings about a slow start must appear during the start.
+            let heard = if nap == SIGNAL_CHECK { deliver(py, notices) } else { Ok(()) };
+            if let Err(interrupt) = py.check_signals().and(heard) {
+                cancel.store(true, Ordering::Relaxed);
+                // The work was cancelled, so its error is expected.
+                let _ = py.detach(|| work.join());
+                return Err(interrupt);
+            }
         }
-    }
-    let opened = work.join().unwrap_or_else(|panic| Err(crate::Error::panicked("indexing", &*panic)));
-    raise(py, opened)
+        let done = work.join().unwrap_or_else(|panic| Err(crate::Error::panicked("indexing", &*panic)));
+        raise(py, done)
+    })
 }
 
 pub(super) fn as_dict<'py>(py: Python<'py>, state: &State) -> PyResult<Bound<'py, PyAny>> {

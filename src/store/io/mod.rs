@@ -38,7 +38,7 @@ pub use open::{DataSource, open, open_source, open_with_neighbours};
 pub use own_thread::OwnThread;
 pub use pfs::{ParallelFsModel, ParallelFsRates, PfsStats};
 pub use probe::{PathReport, ProbeReport, probe};
-pub use read_blocking::read_blocking;
+pub use read_blocking::{read_beginning, read_blocking};
 pub use resident::InMemoryDataset;
 pub use throttled::DelayedReader;
 

@@ -23,6 +23,32 @@ pub fn read_blocking(files: &dyn Files, extent: Extent) -> Result<Vec<u8>> {
     }
 }
 
+/// Reads at least the first `length` bytes of `extent`, or all if it has fewer, with plain blocking calls. A file on a
+/// server that is a sample of its own is read whole.
+///
+/// # Errors
+/// The errors of [`read_blocking`].
+pub fn read_beginning(files: &dyn Files, extent: Extent, length: u32) -> Result<Vec<u8>> {
+    let is_whole_file =
+        files.stamp(extent.file).is_none() && files.record(extent).is_none() && files.block(extent).is_none();
+    if length >= extent.length || is_whole_file && files.remote(extent.file).is_some() {
+        return read_blocking(files, extent);
+    }
+    if !is_whole_file {
+        return read_blocking(files, Extent { length, ..extent });
+    }
+    let path = files.path(extent.file);
+    let read = || -> Result<Vec<u8>, ReadFailure> {
+        let fd = open_file(&path, OpenMode { direct: false, noatime: false })?;
+        let found = rustix::fs::fstat(&fd).map_err(ReadFailure::Read)?.st_size;
+        if found != i64::from(extent.length) {
+            return Err(changed(&path, format!("is {found} bytes, was {} when indexed", extent.length)));
+        }
+        read_up_to(&fd, extent.offset, length as usize)
+    };
+    read().map_err(|failure| failure.into_error(&path, extent))
+}
+
 /// Reads all pieces of a record, again if they may be of two versions.
 fn read_record(files: &dyn Files, record: &SampleRecord) -> Result<Vec<u8>> {
     let extents = record.pieces.iter().map(|piece| piece.extent);

@@ -84,6 +84,42 @@ fn batches_are_those_of_the_directory() {
 }
 
 #[test]
+fn coco_annotations_list_files_of_a_server() {
+    let options = LoaderOptions { shuffle: Some(Shuffling::Off), ..small_images() };
+    let served = Served::new(Dataset::folder(SAMPLES));
+    let dataset = &served.dataset;
+    let names: Vec<String> = manifest(dataset, |_, path| path.to_owned())
+        .lines()
+        .skip(1)
+        .map(|line| line.split(',').nth(1).unwrap().to_owned())
+        .collect();
+    let path = served.write("data/plain.csv", &format!("file_name\n{}\n", names.join("\n")));
+    let expected = two_epochs(&pipeline(local(dataset, &path), &options));
+    let image = |(id, name): (usize, &String)| format!("{{\"id\": {id}, \"file_name\": \"{name}\"}}");
+    let images: Vec<String> = names.iter().enumerate().map(image).collect();
+    let text = format!("{{\"images\": [{}]}}", images.join(","));
+    let path = served.write("data/annotations.json", &text);
+    let of_server = served.open(&served.url("data/annotations.json")).unwrap();
+    for index in [local(dataset, &path), of_server] {
+        assert!(two_epochs(&pipeline(index, &options)) == expected);
+    }
+    let apart = dataset.beside("apart");
+    std::fs::create_dir(&apart).unwrap();
+    let path = apart.join("annotations.json");
+    std::fs::write(&path, text).unwrap();
+    let open = |images: Option<String>| {
+        let directory = Some(dataset.beside("index"));
+        DatasetIndex::open(&path, &IndexOptions { directory, images, ..IndexOptions::default() })
+    };
+    for images in [dataset.beside("data").to_str().unwrap().to_owned(), served.url("data")] {
+        let index = Arc::new(open(Some(images)).unwrap());
+        assert!(two_epochs(&pipeline(index, &options)) == expected);
+    }
+    let error = open(None).err().unwrap().to_string();
+    assert!(error.contains("in none of the usual places") && error.contains("set images="), "{error}");
+}
+
+#[test]
 fn a_cache_over_files_of_several_places_holds_them_all() {
     let dataset = Dataset::folder(SAMPLES);
     let plain = LoaderOptions { shuffle: Some(Shuffling::Off), ..small_images() };
@@ -115,7 +151,7 @@ fn what_a_manifest_says_wrong_is_said_with_its_line() {
     let file = first.strip_prefix(served.dataset.beside("data")).unwrap().to_str().unwrap();
     for (text, said) in [
         (format!("path\n{file}\nno.jpg\n{file}\nneither.jpg\n"), "line 3: its column \"path\" names"),
-        (format!("path\n{file}\nno.jpg\n{file}\nneither.jpg\n"), "and 1 other lines"),
+        (format!("path\n{file}\nno.jpg\n{file}\nneither.jpg\n"), "and 1 others name missing files"),
         (format!("path,n\n{file},1\n,2\n"), "line 3: has no \"path\""),
         (
             format!("path\n{file}\nfile:///etc/hostname\n"),

@@ -4,6 +4,7 @@
 use super::matching::NAMES;
 use super::{Cell, ColumnItem, Row, TableFault, parsed};
 use crate::dataset::label_column::UsualLabels;
+use crate::dataset::manifest::{FileListing, OF_TABLES};
 use crate::dataset::table::{TableCells, TableColumn};
 use crate::source::TableFormat;
 
@@ -43,32 +44,6 @@ impl ListingTable {
             TableFault { line: None, message }
         })?;
         Ok(Self { header, rows, naming, label: label.map(str::to_owned) })
-    }
-
-    pub(in crate::dataset) fn naming(&self) -> &str {
-        &self.header[self.naming]
-    }
-
-    pub(in crate::dataset) fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    pub(in crate::dataset) fn line(&self, row: usize) -> u64 {
-        self.rows[row].line
-    }
-
-    pub(in crate::dataset) fn files(&self) -> impl Iterator<Item = Result<&str, String>> {
-        self.rows.iter().map(|row| match &row.cells[self.naming] {
-            Cell::Bare(text) | Cell::Text(text) if !text.is_empty() => Ok(text.as_str()),
-            Cell::Empty | Cell::Bare(_) | Cell::Text(_) => {
-                Err(format!("has no {:?}, which names the row's file", self.naming()))
-            }
-            other => Err(format!("{:?} is {other}, which is not a file name", self.naming())),
-        })
-    }
-
-    pub(in crate::dataset) fn columns(&self) -> Vec<TableColumn> {
-        (0..self.header.len()).filter(|&at| at != self.naming).map(|at| self.column(at)).collect()
     }
 
     fn column(&self, at: usize) -> TableColumn {
@@ -125,12 +100,44 @@ impl ListingTable {
             ref item => whole(item).filter(|&number| exact(number)).map(|number| number as f64),
         };
         if let Some(row) = items.iter().position(|item| item.is_some_and(|item| float(&item).is_none())) {
-            let line = self.line(row);
+            let line = self.rows[row].line;
             return TableCells::Refused(format!(
                 "line {line} has an integer that the type of the column cannot represent"
             ));
         }
         TableCells::Floats(items.iter().map(|item| item.as_ref().and_then(float)).collect())
+    }
+}
+
+impl FileListing for ListingTable {
+    fn naming(&self) -> &str {
+        &self.header[self.naming]
+    }
+
+    fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn place(&self, row: usize) -> String {
+        format!("line {}", self.rows[row].line)
+    }
+
+    fn file(&self, row: usize) -> Result<&str, String> {
+        match &self.rows[row].cells[self.naming] {
+            Cell::Bare(text) | Cell::Text(text) if !text.is_empty() => Ok(text.as_str()),
+            Cell::Empty | Cell::Bare(_) | Cell::Text(_) => {
+                Err(format!("has no {:?}, which names the row's file", self.naming()))
+            }
+            other => Err(format!("{:?} is {other}, which is not a file name", self.naming())),
+        }
+    }
+
+    fn columns(&mut self) -> Vec<TableColumn> {
+        (0..self.header.len()).filter(|&at| at != self.naming).map(|at| self.column(at)).collect()
+    }
+
+    fn remedy(&self) -> &'static str {
+        OF_TABLES
     }
 }
 

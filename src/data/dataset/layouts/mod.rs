@@ -57,6 +57,8 @@ pub(super) struct ShardReadOptions {
     pub(super) arrays: Option<Vec<String>>,
     /// Those of [`ShardReadOptions::arrays`] that shards may lack.
     pub(super) optional: Vec<String>,
+    /// The directory of the images of COCO annotations, as the user named it.
+    pub(super) images: Option<String>,
     /// Without chosen fields, the array whose rows are the samples of all shards. With `None`, the largest of a shard.
     pub(super) largest_array: Option<String>,
 }

@@ -311,7 +311,10 @@ impl ExampleTable {
                 TableCells::Integers(cells) => cells.resize(records, None),
                 TableCells::FloatLists(_, cells) => cells.resize(records, None),
                 TableCells::IntegerLists(_, cells) => cells.resize(records, None),
-                TableCells::Bools(_) | TableCells::Texts(_) | TableCells::Refused(_) => {}
+                TableCells::Bools(_)
+                | TableCells::Texts(_)
+                | TableCells::Bytes(_)
+                | TableCells::Refused(_) => {}
             }
             let kind = match &cells {
                 TableCells::Extents(_) if IMAGES.contains(&name.as_str()) => FieldKind::Image,
@@ -333,7 +336,9 @@ fn words(cells: &TableCells) -> (&'static str, usize) {
         TableCells::Integers(_) => (INTEGERS, 1),
         TableCells::FloatLists(each, _) => (FLOATS, *each as usize),
         TableCells::IntegerLists(each, _) => (INTEGERS, *each as usize),
-        TableCells::Bools(_) | TableCells::Texts(_) | TableCells::Refused(_) => ("nothing", 1),
+        TableCells::Bools(_) | TableCells::Texts(_) | TableCells::Bytes(_) | TableCells::Refused(_) => {
+            ("nothing", 1)
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use super::DatasetPart;
 use crate::dataset::cancel::Cancel;
 use crate::dataset::cells::{CellType, CellValue, ColumnCells, ColumnFacts};
 use crate::dataset::format::Section;
-use crate::dataset::manifest::{NO_FILE, NamedBy, SIZE_REQUEST_THREADS, sizes};
+use crate::dataset::manifest::{NO_FILE, NamedBy, OF_TABLES, SIZE_REQUEST_THREADS, sizes};
 use crate::dataset::open::{IndexProgress, threads};
 use crate::dataset::{Extent, FileId, IndexOptions, MemberBytes};
 use base::error::{Error, Result};
@@ -67,7 +67,8 @@ impl DatasetPart {
             let progress = IndexProgress::new(options.progress);
             progress.expect(names.len() as u64, "files");
             let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
-            let named = NamedBy { column: name, place: &|at| format!("sample {}", samples[at]) };
+            let place = &|at: usize| format!("sample {}", samples[at]);
+            let named = NamedBy { column: name, place, remedy: OF_TABLES };
             let threads =
                 if is_on_server { SIZE_REQUEST_THREADS } else { threads(options, source, self.layout()) };
             let found = sizes(source, &names, named, threads, &progress, cancel)?;

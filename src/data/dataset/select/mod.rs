@@ -186,18 +186,29 @@ fn of_classes(classes: &[u32], index: &DatasetIndex) -> Vec<u32> {
     samples
 }
 
-struct SampleSet(Vec<u64>);
+/// A set of samples of a dataset: a bit for each sample.
+#[derive(Debug, Clone)]
+pub struct SampleSet(Vec<u64>);
 
 impl SampleSet {
-    fn among(samples: u64) -> Self {
+    /// Makes the empty set for a dataset of this many samples.
+    pub fn among(samples: u64) -> Self {
         Self(vec![0; samples.div_ceil(64) as usize])
     }
 
-    fn has(&self, sample: u32) -> bool {
+    /// Whether the set has a sample.
+    ///
+    /// # Panics
+    /// Panics if the dataset has no such sample.
+    pub fn has(&self, sample: u32) -> bool {
         self.0[sample as usize / 64] >> (sample % 64) & 1 == 1
     }
 
-    fn insert(&mut self, sample: u32) -> bool {
+    /// Adds a sample. Returns whether it is new.
+    ///
+    /// # Panics
+    /// Panics if the dataset has no such sample.
+    pub fn insert(&mut self, sample: u32) -> bool {
         let new = !self.has(sample);
         self.0[sample as usize / 64] |= 1 << (sample % 64);
         new

@@ -1,4 +1,5 @@
-//! A manifest: a table with one file per row, named by path or URL. The files may be in several places.
+//! A manifest: a table with one file per row, named by path or URL, or COCO annotations, which list images. The files
+//! may be in several places.
 //!
 //! A path is relative to the manifest's directory. The name of a file in the dataset is the text in the manifest
 //! without secrets, so that names stay the same when URLs are signed again (`names.rs`). A manifest on a server must
@@ -21,7 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Format of a table.
+/// Format of a manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableFormat {
     /// Comma-separated values.
@@ -30,17 +31,20 @@ pub enum TableFormat {
     Tabulators,
     /// One JSON object per line.
     JsonLines,
+    /// COCO annotations: one JSON document, which is no table but lists files, too.
+    Coco,
 }
 
 impl TableFormat {
-    const ENDINGS: [(&'static str, Self); 4] = [
+    const ENDINGS: [(&'static str, Self); 5] = [
         ("csv", Self::Commas),
         ("tsv", Self::Tabulators),
         ("jsonl", Self::JsonLines),
         ("ndjson", Self::JsonLines),
+        ("json", Self::Coco),
     ];
 
-    /// Returns the format of a file from its path or URL; `None` if the ending is not that of a table.
+    /// Returns the format of a file from its path or URL; `None` if the ending is not that of a manifest.
     pub fn of(path: &Path) -> Option<Self> {
         let file = match url(path) {
             Some(url) => Path::new(url.split(['?', '#']).next().unwrap_or_default()),
@@ -53,9 +57,10 @@ impl TableFormat {
         Self::ENDINGS.iter().find(|(known, _)| *known == ending).map(|(_, format)| *format)
     }
 
-    /// Lists the endings for messages.
+    /// Lists the endings of tables for messages.
     pub fn endings() -> String {
-        Self::ENDINGS.map(|(ending, _)| format!(".{ending}")).join(", ")
+        let tables = Self::ENDINGS.iter().filter(|(_, format)| *format != Self::Coco);
+        tables.map(|(ending, _)| format!(".{ending}")).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -73,7 +78,7 @@ pub struct ManifestSource {
 }
 
 impl ManifestSource {
-    /// Opens the manifest at `root`; `None` if the ending of `root` is not that of a table, or if `root` is a
+    /// Opens the manifest at `root`; `None` if the ending of `root` is not that of a manifest, or if `root` is a
     /// directory.
     ///
     /// # Errors

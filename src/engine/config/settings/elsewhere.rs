@@ -32,8 +32,8 @@ const OTHER_KEYWORDS: &[(&[&str], &str)] = &[
     (&["collate_fn"], "remove it: batches are already assembled; process each batch as it arrives"),
     (
         &["sampler", "batch_sampler"],
-        "use indices=, classes=, files=, weights= or ratios= to choose samples, shuffle= for their order; rank= and \
-         world_size= divide them among ranks",
+        "use indices=, classes=, files=, where=, weights= or ratios= to choose samples, shuffle= for their order; \
+         rank= and world_size= divide them among ranks",
     ),
     (&["persistent_workers"], "remove it: the threads live as long as the loader"),
     (&["worker_init_fn", "multiprocessing_context"], "remove it: there are threads and no worker processes"),

@@ -11,6 +11,7 @@ mod forms;
 mod given;
 mod list;
 mod objects;
+mod row;
 mod table;
 
 pub use document::docstring;
@@ -160,6 +161,11 @@ impl Setting {
 
     const fn not_in_files(self) -> Self {
         Self { loaders: &[LoaderKind::Fields, LoaderKind::Images], ..self }
+    }
+
+    /// Gives the setting a name that Rust does not allow for a field.
+    const fn keyword(self, name: &'static str) -> Self {
+        Self { name, flag: Some(name), ..self }
     }
 
     const fn datasets_only(self) -> Self {

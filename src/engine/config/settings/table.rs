@@ -16,6 +16,7 @@ use super::forms::{
     TierList, TransformList, Truth, WeightsValue, WholeNumber,
 };
 use super::objects::choices::BucketsChoice;
+pub(super) use super::row::settings;
 use super::{Affects, LoaderKind, Setting, Topic, ValueKind};
 use crate::config::{
     CacheChoice, CpuDecode, FieldOptions, GpuDecoder, Labels, OnError, OverBudget, Peers, SharingPolicy,
@@ -46,61 +47,6 @@ const DEEPEST_QUEUE: u64 = 32_768;
 /// Maximum value of `shared_window`. `MAX_CONSUMERS` is that of `shared_consumers`.
 const MAX_SHARED: u64 = 1024;
 const MAX_CONSUMERS: u64 = 256;
-
-/// Defines a struct of options with its defaults, and the table of its settings. `$place` is the expression for the
-/// struct within [`LoaderOptions`]. `also` has a field of the struct that is not a setting.
-macro_rules! settings {
-    (
-        $(#[doc = $about:literal])+ $type_name:ident, |$options:ident| $place:expr;
-        $(also $also:ident: $also_type:ty = $also_default:expr, $about_also:literal;)?
-        $(#[doc = $about_table:literal])+ $table:ident;
-        $(
-            $(#[doc = $line:literal])+
-            $name:ident: $type:ty = $default:expr, $form:expr,
-                $topic:ident, $decides:ident $(.$clause:ident($($argument:expr),*))*;
-        )*
-    ) => {
-        $(#[doc = $about])+
-        #[derive(Debug, Clone)]
-        pub struct $type_name {
-            $(#[doc = $about_also] pub $also: $also_type,)?
-            $($(#[doc = $line])+ pub $name: $type,)*
-        }
-
-        impl Default for $type_name {
-            fn default() -> Self {
-                Self { $($also: $also_default,)? $($name: $default,)* }
-            }
-        }
-
-        $(#[doc = $about_table])+
-        pub(super) static $table: &[Setting] = &[$(
-            Setting {
-                name: stringify!($name),
-                topic: Topic::$topic,
-                decides: Affects::$decides,
-                member: None,
-                flag: Some(stringify!($name)),
-                flag_alias: None,
-                loaders: &$crate::config::LoaderKind::ALL,
-                datasets_only: false,
-                in_files: None,
-                in_fields: None,
-                none_is_default: false,
-                lines: &[$($line),+],
-                describe: || ValueKind::<$type>::describe(&$form),
-                parse_word: |word| ValueKind::<$type>::parse_word(&$form, word),
-                write: |$options, given| ValueKind::read(&$form, given).map(|value| $place.$name = value),
-                reset: |$options| $place.$name = $default,
-                check: |$options| ValueKind::check(&$form, &$place.$name),
-                show: |$options| ValueKind::show(&$form, &$place.$name),
-                identify: |$options| format!("{:?}", $place.$name),
-            }
-            $(.$clause($($argument),*))*
-        ),*];
-    };
-}
-pub(super) use settings;
 
 settings! {
     /// The settings as the user asked for them. `None` means "choose for me".
@@ -203,6 +149,13 @@ settings! {
     /// are given, a sample must match all of them. None: all samples.
     files: Option<PathBuf> = None, Maybe(AnyPath), Selection, Batch;
 
+    /// Which samples to draw from, by the sizes of their images and the columns of the dataset: `"width >= 512 and
+    /// aspect < 2 and lang == 'en'"`. `width`, `height` and `aspect` (width / height) are those of the image as it is
+    /// shown. Other names are columns of the dataset's tables or of `labels`. There are `and`, `or` and `not`, all
+    /// comparisons, `in`, `is missing`, the four operations of numbers, `len` and `lower`. A sample must also match
+    /// `indices`, `classes` and `files`. None: all samples.
+    condition: Option<String> = None, Maybe(AnyText), Selection, Batch.keyword("where").not_in_files().datasets_only();
+
     /// How often samples are drawn, relative to each other. `"balanced"` draws every class equally often. A dict has
     /// the weights of classes; other classes have weight 1. A list has one number for each sample of the dataset. A
     /// weight is 0, or from 1e-50 to 1e50. In every epoch, the numbers of draws of two samples of equal weight differ
@@ -233,6 +186,10 @@ settings! {
     /// What a sample of a dataset of arrays is: with 0 a row, the elements with one index in the first dimension of all
     /// arrays; with `file` all arrays of a file.
     sample_axis: SampleAxis = SampleAxis::Axis0, RowOrFile, Fields, Batch.not_in_files().datasets_only();
+
+    /// The directory of the images that COCO annotations list, or its URL: `ImageLoader("instances.json",
+    /// images="train2017")`. None: one of the usual places next to the annotations.
+    images: Option<PathBuf> = None, Maybe(AnyPath), Fields, Batch.not_in_files().datasets_only();
 
     /// The column of a table that is the label: `label="fine_label"`. In tar shards, it is the end of a member's name,
     /// or a key of `.json` members. Whole numbers are class numbers, and texts are names of classes. Each choice has

@@ -195,6 +195,9 @@ impl SampleMaker {
         let (renderer, size) = (&mut self.renderers[primary], drawn.image_size());
         check_size(context, image, size, &self.geometries)?;
         write_shape(config, image, Some(&drawn), ticket);
+        if config.images.first() == Some(image) {
+            notify::other_bucket(context, draw.sample, size);
+        }
         for (number, view) in drawn.views().iter().enumerate() {
             match at.kind {
                 ViewKind::Tensors => {

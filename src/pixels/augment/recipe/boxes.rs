@@ -95,7 +95,8 @@ impl BoxFormat {
         }
     }
 
-    fn of_corners(self, [left, top, right, bottom]: [f64; 4]) -> [f64; 4] {
+    /// Converts left, top, right and bottom to a box.
+    pub fn of_corners(self, [left, top, right, bottom]: [f64; 4]) -> [f64; 4] {
         let (width, height) = (right - left, bottom - top);
         match self {
             Self::Xyxy => [left, top, right, bottom],
