@@ -132,8 +132,8 @@ pub mod rng {
 }
 pub mod schedule {
     pub use ::data::schedule::{
-        Assignment, BatchEntry, BucketSizes, BucketTable, Draw, LastBatch, Order, RankRanges, SampleOwners,
-        Schedule, Selection, Shuffling, TABLE_LIMIT,
+        Assignment, BatchEntry, BucketSizes, BucketTable, CostTable, Draw, LastBatch, Order, RankRanges,
+        SampleOwners, Schedule, Selection, Shuffling, TABLE_LIMIT,
     };
 }
 pub mod simd {

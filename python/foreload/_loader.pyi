@@ -32,6 +32,16 @@ class Loader:
             NetCDF, zarr, npy or npz; a CSV or another table of files; a directory of images; or a packed dataset. A
             list of several datasets is one dataset: their samples follow one another.
         batch_size: Samples per step and rank.
+        batch_tokens: The largest cost of a batch, for samples of different lengths: each batch is a bin, which takes as
+            many samples as fit (see `cost`). None: batches of `batch_size` samples.
+        cost: What a sample costs, with `batch_tokens`: the name of a column of whole numbers, or a list of names, whose
+            sum is the cost. The columns are among `fields`, or come from `labels`. `"patches"` is the number of patches
+            of the first image (see `transforms.Patchify`). A cost of 0 counts as 1.
+        bins: With `batch_tokens`: the number of bins that all ranks together take in a step of training. It is a
+            multiple of the number of ranks, and each rank takes an equal share of the bins, one batch after another.
+            `last_batch` is about these steps. None: the number of ranks, so that a batch is a step.
+        over_budget: What happens to samples that cost more than `batch_tokens`. `error` refuses the dataset. `skip`
+            leaves them out of all epochs, and a warning reports their number.
         seed: Seed of the sample order and of the augmentation.
         train: Whether the loader is for training or for evaluation. It sets the defaults of `shuffle` and `last_batch`.
             None: False if `split` names an evaluation split (`validation`, `val`, `dev`, `test`, `eval`, also as a word
@@ -241,6 +251,10 @@ class Loader:
         path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         batch_size: int = 64,
+        batch_tokens: int | None = None,
+        cost: str | Sequence[str] | None = None,
+        bins: int | None = None,
+        over_budget: Literal["error", "skip"] = "error",
         seed: int = 0,
         train: bool | None = None,
         shuffle: bool | Literal["blocks"] | None = None,
@@ -317,7 +331,19 @@ class Loader:
         next epoch do not change. It raises the same errors as iterating.
         """
     def __len__(self) -> int:
-        """Return the number of batches of this rank in one epoch."""
+        """Return the number of batches of this rank in one epoch; with `batch_tokens`, in the epoch `epoch`."""
+    def packing(self, epoch: int | None = None) -> dict[str, float]:
+        """Return how an epoch (None: that of the property `epoch`) is packed into bins, with `batch_tokens`.
+
+        Returns:
+            `fullness`: the mean cost of a bin, as a share of `batch_tokens`. `bins` and `samples`: their numbers
+            without padding, on all ranks. `most_samples`: the largest number of samples that a bin may have.
+            `over_budget`: the samples that cost more than `batch_tokens`. `left_out`: the samples in bins that do not
+            fill the last step. `padding_bins`: the bins that are padding.
+
+        Raises:
+            ConfigError: `batch_tokens` is not set, or ranks cannot divide the `bins` of a step.
+        """
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration. An epoch that was run before has the same batches again.
 
@@ -365,7 +391,7 @@ class Loader:
         """The number of samples that an epoch draws, for all ranks together."""
     @property
     def batch_size(self) -> int:
-        """The number of samples per step and rank."""
+        """The number of samples per step and rank; with `batch_tokens`, the largest number."""
     @property
     def last_batch(self) -> Literal["drop", "pad", "partial"]:
         """What happens to the samples that do not fill the last global batch; by default, the chosen value."""

@@ -29,6 +29,16 @@ class ImageLoader(Loader):
             same name are one class. A URL of http:// or https:// is accepted as a string: of a shard, of a list of
             shards (`.txt`), of a packed dataset, or of a directory with an index page.
         batch_size: Samples per step and rank.
+        batch_tokens: The largest cost of a batch, for samples of different lengths: each batch is a bin, which takes as
+            many samples as fit (see `cost`). None: batches of `batch_size` samples.
+        cost: What a sample costs, with `batch_tokens`: the name of a column of whole numbers, or a list of names, whose
+            sum is the cost. The columns are among `fields`, or come from `labels`. `"patches"` is the number of patches
+            of the first image (see `transforms.Patchify`). A cost of 0 counts as 1.
+        bins: With `batch_tokens`: the number of bins that all ranks together take in a step of training. It is a
+            multiple of the number of ranks, and each rank takes an equal share of the bins, one batch after another.
+            `last_batch` is about these steps. None: the number of ranks, so that a batch is a step.
+        over_budget: What happens to samples that cost more than `batch_tokens`. `error` refuses the dataset. `skip`
+            leaves them out of all epochs, and a warning reports their number.
         seed: Seed of the sample order and of the augmentation.
         train: Whether the loader is for training or for evaluation. True: random crops and flips, in shuffled order.
             False: Resize and CenterCrop, in the dataset's order. With `transforms`, it only sets the defaults of
@@ -262,6 +272,10 @@ class ImageLoader(Loader):
         path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         batch_size: int = 64,
+        batch_tokens: int | None = None,
+        cost: str | Sequence[str] | None = None,
+        bins: int | None = None,
+        over_budget: Literal["error", "skip"] = "error",
         seed: int = 0,
         train: bool | None = None,
         shuffle: bool | Literal["blocks"] | None = None,

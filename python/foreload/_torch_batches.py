@@ -193,7 +193,8 @@ class TorchBatches:
         if not isinstance(field, Tensor):
             return field
         tensor = torch.from_dlpack(field)
-        return tensor.movedim(-1, -3) if kind == "image" and self._channels_last else tensor
+        is_image = kind == "image" and tensor.ndim > 2
+        return tensor.movedim(-1, -3) if is_image and self._channels_last else tensor
 
     def _check_keys(self) -> None:
         """Raise an error if a field has the name of another key of a batch's dict."""

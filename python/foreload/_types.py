@@ -26,9 +26,11 @@ Numbers: TypeAlias = Sequence[float] | Array
 
 
 class BucketsState(TypedDict, total=False):
-    """The addition of a loader with `buckets`: the `digest` of the buckets, and the `steps` of the epoch."""
+    """The additions of a loader with `buckets` (the `digest` of the buckets, and the `steps` of the epoch) or with
+    `batch_tokens` (the `digest` of the costs, the bins of a global step, and the `steps` of the epoch)."""
 
     buckets: dict[str, str | int]
+    bins: dict[str, str | int]
 
 
 class LoaderState(BucketsState):

@@ -7,6 +7,7 @@
 //! - `permutation` shuffles the draws invertibly; `block_shuffle` shuffles blocks of neighbouring samples.
 //! - `order` combines both: which sample is at which position of an epoch.
 //! - `bucket_order` shuffles draws so that each global batch is of one bucket of `bucket_sizes`.
+//! - `bin_order` packs draws into bins whose costs stay within a budget.
 //! - [`Schedule`] cuts an order into the batches of a rank, as slices or by the nodes that keep the samples (`owners`,
 //!   `locality`).
 //!
@@ -16,6 +17,7 @@
 //! global batch and the state stay the same. → `tests/data/schedule.rs`, `tests/data/locality.rs`,
 //! `tests/data/selection.rs`
 
+mod bin_order;
 mod block_shuffle;
 mod bucket_order;
 mod bucket_sizes;
@@ -26,6 +28,7 @@ mod permutation;
 mod repeats;
 mod selection;
 
+pub use bin_order::{CostTable, Packing};
 pub use block_shuffle::RankRanges;
 pub use bucket_order::BucketTable;
 pub use bucket_sizes::BucketSizes;
@@ -110,6 +113,10 @@ pub struct BatchEntry {
 /// batch are different samples.
 ///
 /// With [assignment by locality](Schedule::by_locality), ranks take other samples of a global batch than their slice.
+///
+/// If the order is [in bins](Schedule::of_bins), a batch is a bin. A step takes a bin for each rank, so `batch_size` is
+/// 1 and the global batch is counted in bins. A *global step* is several steps, which together take a fixed number of
+/// bins, whatever the number of ranks.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     order: Order,
@@ -122,6 +129,8 @@ pub struct Schedule {
     steps: u64,
     /// The owner nodes of samples, if samples are assigned to ranks by locality.
     owners: Option<Arc<SampleOwners>>,
+    /// The number of bins in a global step; `None` if the order is not in bins.
+    step_bins: Option<u32>,
 }
 
 impl Schedule {
@@ -132,7 +141,39 @@ impl Schedule {
     /// than one global batch.
     pub fn new(order: Order, batch_size: u32, rank: u32, world_size: u32, last: LastBatch) -> Result<Self> {
         let steps = Self::count(order.len(), batch_size, rank, world_size, last)?;
-        Ok(Self { order, batch_size, rank, world_size, last, unit: 1, steps, owners: None })
+        Ok(Self { order, batch_size, rank, world_size, last, unit: 1, steps, owners: None, step_bins: None })
+    }
+
+    /// Makes a schedule of one bin per rank and step. `step_bins` bins are a global step, which is complete on every
+    /// rank: with `Drop`, the bins of an incomplete one are left out, and with `Pad`, bins of the epoch's beginning
+    /// fill it. With `Partial`, they fill only the last step.
+    ///
+    /// # Errors
+    /// [`base::error::Error::Config`] for a rank outside the world, `step_bins` that the ranks cannot divide evenly, or
+    /// (with `Drop`) fewer bins than a global step.
+    ///
+    /// # Panics
+    /// Panics if the order is not in bins.
+    pub fn of_bins(
+        order: Order,
+        step_bins: u32,
+        rank: u32,
+        world_size: u32,
+        last: LastBatch,
+    ) -> Result<Self> {
+        bin_order::check_bins(step_bins, rank, world_size)?;
+        let bins = order.bins().expect("an order in bins");
+        let steps = bins.steps(step_bins, world_size, last);
+        if steps == 0 {
+            let message = format!(
+                "is {step_bins}, but an epoch fills only {} bins, so with last_batch=\"drop\" there would be no batch: \
+                 lower bins or batch_tokens, or set last_batch to \"pad\" or \"partial\"",
+                bins.bins()
+            );
+            return Err(Error::config("bins", message));
+        }
+        let step_bins = Some(step_bins);
+        Ok(Self { order, batch_size: 1, rank, world_size, last, unit: 1, steps, owners: None, step_bins })
     }
 
     /// Returns the same schedule, in which each group of `unit` consecutive samples of a global batch goes to one rank.
@@ -234,6 +275,10 @@ impl Schedule {
     fn place(&self, step: u64, within: u64) -> BatchEntry {
         let len = self.order.len();
         let start = step * self.global_batch();
+        if let Some(bins) = self.order.bins() {
+            let valid = self.bin(step) < bins.bins();
+            return BatchEntry { position: within, draw: self.order.draw(within), valid };
+        }
         if self.order.buckets().is_some() {
             let (position, valid) = (start + within, within < self.left(step));
             return BatchEntry { position, draw: self.order.draw(position), valid };
@@ -276,8 +321,11 @@ impl Schedule {
     }
 
     /// Returns the minimum number of different samples in a batch of this rank, if the order draws no sample more than
-    /// once.
+    /// once; the average number if the order is in bins.
     pub fn samples_per_batch(&self) -> u64 {
+        if let Some(bins) = self.order.bins() {
+            return (bins.len() / bins.bins().max(1)).max(1);
+        }
         let (batch, repeats) = (u64::from(self.batch_size), u64::from(self.order.repeats()));
         match self.owners {
             None => batch.min(self.global_batch().div_ceil(repeats)),
@@ -302,6 +350,43 @@ impl Schedule {
         self.order.buckets().map(|buckets| buckets.bucket(step))
     }
 
+    /// Returns the number of this rank's bin in `step`, which is at least the number of bins for padding.
+    fn bin(&self, step: u64) -> u64 {
+        step * u64::from(self.world_size) + u64::from(self.rank)
+    }
+
+    /// Returns the number of bins in a global step; `None` if the order is not in bins.
+    pub fn step_bins(&self) -> Option<u32> {
+        self.step_bins
+    }
+
+    /// Returns the position of the first draw of `step`, or the end of the epoch.
+    pub fn first_position(&self, step: u64) -> u64 {
+        let first = step * self.global_batch();
+        match self.order.bins() {
+            Some(bins) => bins.start(first.min(bins.bins())),
+            None => first.min(self.order.len()),
+        }
+    }
+
+    /// Returns how the epoch is packed; `None` if the order is not in bins.
+    pub fn packing(&self) -> Option<Packing> {
+        let bins = self.order.bins()?;
+        let all = self.steps * self.global_batch();
+        let taken = all.min(bins.bins());
+        let table = bins.table();
+        let samples = bins.start(taken);
+        Some(Packing {
+            bins: taken,
+            samples,
+            fullness: bins.fullness(taken),
+            over_budget: self.order.selection().draws() - table.fitting(),
+            left_out: bins.len() - samples,
+            padding: all - taken,
+            most_samples: table.most(),
+        })
+    }
+
     fn spread(&self) -> RepeatSpread {
         RepeatSpread::new(&self.order, self.global_batch())
     }
@@ -311,7 +396,7 @@ impl Schedule {
         &self.order
     }
 
-    /// Returns the number of samples per rank and step.
+    /// Returns the number of samples per rank and step; 1 if the order is in bins.
     pub fn batch_size(&self) -> u32 {
         self.batch_size
     }
@@ -326,7 +411,7 @@ impl Schedule {
         self.world_size
     }
 
-    /// Returns the number of samples that all ranks together take in a step.
+    /// Returns the number of samples that all ranks together take in a step; of bins if the order is in bins.
     pub fn global_batch(&self) -> u64 {
         u64::from(self.batch_size) * u64::from(self.world_size)
     }
@@ -335,7 +420,7 @@ impl Schedule {
     /// ranks.
     pub fn padded_ranks(&self) -> u32 {
         match self.order.len() % self.global_batch() {
-            left @ 1.. if self.last == LastBatch::Partial => {
+            left @ 1.. if self.last == LastBatch::Partial && self.step_bins.is_none() => {
                 self.world_size - left.div_ceil(self.unit.into()).min(self.world_size.into()) as u32
             }
             _ => 0,
@@ -345,6 +430,10 @@ impl Schedule {
     /// Returns the offset and the length of this rank's slice of global batch `step`.
     fn slice(&self, step: u64) -> (u64, u32) {
         assert!(step < self.steps, "step {step} of an epoch of {}", self.steps);
+        if let Some(bins) = self.order.bins() {
+            let bin = self.bin(step) % bins.bins();
+            return (bins.start(bin), (bins.start(bin + 1) - bins.start(bin)) as u32);
+        }
         let rank = u64::from(self.rank);
         let global = self.global_batch();
         let left = self.left(step);

@@ -42,11 +42,13 @@ pub struct OrderIdentity {
     pub mix: Option<String>,
     /// Digest of the buckets of all draws, in hexadecimal; `None` without buckets.
     pub buckets: Option<String>,
+    /// Digest of the costs of all draws and the budget of a bin, in hexadecimal; `None` without bins.
+    pub bins: Option<String>,
 }
 
 impl OrderIdentity {
     /// Returns the name of each setting for error messages, and its value as text.
-    pub fn values(&self) -> [(&'static str, String); 10] {
+    pub fn values(&self) -> [(&'static str, String); 11] {
         [
             ("the dataset's fingerprint", self.fingerprint.clone()),
             ("seed", self.seed.to_string()),
@@ -58,6 +60,7 @@ impl OrderIdentity {
             ("repeats", self.repeats.to_string()),
             ("mix", or_none(&self.mix)),
             ("buckets", or_none(&self.buckets)),
+            ("batch_tokens and the costs", or_none(&self.bins)),
         ]
     }
 }
@@ -109,6 +112,9 @@ pub struct State {
     /// The buckets; not written without buckets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buckets: Option<Box<BucketState>>,
+    /// The bins; not written without `batch_tokens`. Positions and the global batch are then counted in bins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bins: Option<Box<BinState>>,
     /// Number of failures so far in this epoch on the rank that saved the state. Only this field differs between ranks.
     /// Each rank that resumes from the state counts these failures towards its `max_errors`.
     pub errors: u64,
@@ -121,6 +127,18 @@ pub struct BucketState {
     /// Digest of the buckets of all draws, in hexadecimal.
     pub digest: String,
     /// Number of steps of the epoch, which does not follow from its draws.
+    pub steps: u64,
+}
+
+/// What the state of an epoch in bins has in addition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BinState {
+    /// Digest of the costs of all draws and the budget of a bin, in hexadecimal.
+    pub digest: String,
+    /// Number of bins in a global step.
+    pub step_bins: u32,
+    /// Number of steps of the epoch on each rank.
     pub steps: u64,
 }
 
@@ -138,6 +156,7 @@ impl State {
             epoch,
             position: steps.saturating_mul(schedule.global_batch()).min(match &identity.buckets {
                 Some(_) => schedule.order().len(),
+                None if schedule.step_bins().is_some() => u64::MAX,
                 None => identity.epoch_size,
             }),
             global_batch: schedule.global_batch(),
@@ -152,6 +171,10 @@ impl State {
             buckets: identity.buckets.clone().map(|digest| {
                 let steps = schedule.steps();
                 Box::new(BucketState { digest, steps })
+            }),
+            bins: identity.bins.clone().zip(schedule.step_bins()).map(|(digest, step_bins)| {
+                let steps = schedule.steps();
+                Box::new(BinState { digest, step_bins, steps })
             }),
             errors,
         }
@@ -215,6 +238,7 @@ impl State {
             self.repeats.to_string(),
             or_none(&self.mix),
             or_none(&self.buckets.as_ref().map(|buckets| buckets.digest.clone())),
+            or_none(&self.bins.as_ref().map(|bins| bins.digest.clone())),
         ];
         let differences: Vec<String> = std::iter::zip(saved, here.values())
             .filter(|(saved, (_, here))| saved != here)
@@ -231,10 +255,11 @@ impl State {
         Err(Error::config("state", message))
     }
 
-    /// Returns the position after the last step: with buckets, steps have places for padding.
+    /// Returns the position after the last step: with buckets or bins, steps have places for padding.
     fn end(&self) -> u64 {
-        let end = |buckets: &BucketState| buckets.steps.saturating_mul(self.global_batch);
-        self.buckets.as_deref().map_or(self.epoch_size, end)
+        let steps = self.buckets.as_deref().map(|buckets| buckets.steps);
+        let steps = steps.or(self.bins.as_deref().map(|bins| bins.steps));
+        steps.map_or(self.epoch_size, |steps| steps.saturating_mul(self.global_batch))
     }
 
     /// Whether the epoch has ended.
@@ -260,8 +285,8 @@ impl State {
     /// Returns the step of `schedule` at which a run that resumes from this state begins.
     ///
     /// # Errors
-    /// [`Error::Config`] if the epoch was begun with another global batch or another number of shuffle ranks. The
-    /// message names values that fit.
+    /// [`Error::Config`] if the epoch was begun with another global batch, another number of shuffle ranks or other
+    /// global steps of bins. The message names values that fit.
     pub fn first_step(&self, schedule: &Schedule) -> Result<u64> {
         if self.position == 0 {
             return Ok(0);
@@ -276,6 +301,9 @@ impl State {
                 "is {here}, but the epoch was started with {begun}: set shuffle_ranks={begun} on every rank"
             );
             return Err(Error::config("shuffle_ranks", message));
+        }
+        if let Some(bins) = &self.bins {
+            return self.first_step_of_bins(bins, schedule);
         }
         let (saved, here) = (self.global_batch, schedule.global_batch());
         let (batch_size, world_size) = (schedule.batch_size(), u64::from(schedule.world_size()));
@@ -296,6 +324,24 @@ impl State {
             });
         }
         Ok(self.position / here)
+    }
+
+    fn first_step_of_bins(&self, bins: &BinState, schedule: &Schedule) -> Result<u64> {
+        let (begun, here) = (bins.step_bins, schedule.step_bins().unwrap_or_default());
+        if begun != here {
+            let message = format!("is {here}, but the epoch was started with {begun}: set bins={begun}");
+            return Err(Error::config("bins", message));
+        }
+        let (position, world_size) = (self.position, schedule.world_size());
+        if !position.is_multiple_of(world_size.into()) {
+            let message = format!(
+                "is {world_size}, but the state was saved within a step of {begun} bins, after {position} bins of the \
+                 epoch, which {world_size} ranks cannot divide evenly: use one of these world sizes: {}",
+                divisors(position, world_size.into())
+            );
+            return Err(Error::config("world_size", message));
+        }
+        Ok(position / u64::from(world_size))
     }
 }
 

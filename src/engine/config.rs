@@ -11,6 +11,7 @@
 
 mod arrays;
 mod buckets;
+mod budget;
 mod cache;
 mod condition;
 mod device;
@@ -39,6 +40,7 @@ mod views;
 mod windows;
 
 pub use arrays::{ArrayOptions, ArrayPlace, ArrayPlan};
+pub use budget::OverBudget;
 pub use device::{AllowedBackends, CpuDecode, Device, GpuDecoder, LANES};
 pub use device::{
     ChosenDevice, DevicePools, choose_with as choose_device_of, look_for_libraries_in,
@@ -73,7 +75,7 @@ use base::names::named;
 pub use base::units::{parse_bytes, parse_duration};
 use condition::Condition;
 use data::dataset::{Contents, DatasetIndex, IndexOptions, NeighbourBlocks, SampleAxis, SampleColumn};
-use data::schedule::{Assignment, BucketTable, LastBatch, Selection, Shuffling};
+use data::schedule::{Assignment, BucketTable, CostTable, LastBatch, Selection, Shuffling};
 pub use image_sizes::HeaderReading;
 use labels::ReadLabels;
 use pixels::augment::Output;
@@ -103,7 +105,7 @@ named!(OnError: "raise" => Raise, "skip" => Skip, "zero" => Zero);
 /// The settings of a loader as resolved for one dataset on this machine.
 #[derive(Debug, Clone)]
 pub struct LoaderConfig {
-    /// Number of samples per batch and rank.
+    /// Number of samples per batch and rank; with bins, the largest number.
     pub batch_size: u32,
     /// Seed of order and augmentation.
     pub seed: u64,
@@ -184,6 +186,10 @@ pub struct LoaderConfig {
     pub buckets: Vec<LoaderConfig>,
     /// The bucket of each draw of an epoch; `None` without buckets.
     pub bucket_table: Option<Arc<BucketTable>>,
+    /// The cost of each draw of an epoch, and the budget of a batch; `None` without `batch_tokens`.
+    pub cost_table: Option<Arc<CostTable>>,
+    /// Number of bins that all ranks take in a step of the training; `None` for the number of ranks.
+    pub step_bins: Option<u32>,
 }
 
 impl LoaderConfig {
@@ -220,6 +226,7 @@ impl LoaderOptions {
             return Err(Error::config("device", message));
         }
         self.check_buckets()?;
+        self.check_budget()?;
         device::validate(&self.device, self.gpu_decoder())?;
         self.check_blocks()?;
         self.cache(1)?;
@@ -395,11 +402,11 @@ impl CheckedOptions<'_> {
 
     /// Whether the headers of images may have to be read, which can take long.
     pub fn reads_headers(&self) -> bool {
-        self.options.buckets.is_set() || self.condition.is_some()
+        self.options.buckets.is_set() || self.options.costs_patches() || self.condition.is_some()
     }
 
     /// Like [`CheckedOptions::check`], but another thread can set `cancel` to end the reading of image headers, which
-    /// `buckets` and `where` need.
+    /// `buckets`, `where` and `cost="patches"` need.
     ///
     /// # Errors
     /// The errors of `check`; [`Error::Dataset`] after cancellation.
@@ -440,10 +447,16 @@ impl CheckedOptions<'_> {
             condition.choose(index, chosen, &label_columns[..of_labels], reading.as_ref()).map(Some)
         };
         let selection = Arc::new(selection::select(options, index, filter)?);
+        let of_images = (images.first_recipe(), reading.as_ref());
+        let cost_table = options.cost_table(&selection, &label_columns, of_images, index)?;
+        let in_bins =
+            cost_table.as_ref().map(|table| LoaderOptions { batch_size: table.most(), ..options.clone() });
+        let options = in_bins.as_ref().unwrap_or(options);
         let same = SizeIndependent {
             neighbour_blocks: options.neighbour_blocks(&selection, index),
             selection,
             label_columns: Arc::new(label_columns),
+            cost_table,
         };
         let in_buckets = options.in_buckets()?;
         let of_bucket = |bucket: &LoaderOptions| {

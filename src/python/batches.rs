@@ -239,6 +239,10 @@ impl PyBatch {
                 let pair = (PyTensor::from(values), PyTensor::from(offsets));
                 Ok(pair.into_pyobject(py)?.into_any())
             }
+            FieldValue::Patches { values, offsets, positions } => {
+                let three = [values, offsets, positions].map(PyTensor::from);
+                PyTuple::new(py, three).map(Bound::into_any)
+            }
             FieldValue::Tensors(tensors) => {
                 let tensors: Vec<_> = tensors.into_iter().map(|tensor| tensor.map(PyTensor::from)).collect();
                 PyList::new(py, tensors).map(Bound::into_any)
@@ -297,6 +301,11 @@ impl PyBatch {
         };
         match self.config().field(&self.batch, name).map(FieldValue::first_view) {
             Some(FieldValue::Tensor(images)) => Ok(images.into()),
+            Some(FieldValue::Patches { .. }) => {
+                let message =
+                    format!("the images are patches: use batch[{name:?}], a tuple of three tensors");
+                Err(PyAttributeError::new_err(message))
+            }
             _ => {
                 let message = format!("the images have different sizes: use batch[{name:?}], a list of them");
                 Err(PyAttributeError::new_err(message))

@@ -188,6 +188,7 @@ proptest! {
             repeats: job.repeats,
             mix: None,
             buckets: None,
+            bins: None,
         };
         let step = (at * before[0].steps() as f64) as u64;
         let states: Vec<State> =

@@ -2,6 +2,7 @@
 
 mod arrays;
 mod bad_shards;
+mod bins;
 mod braces;
 mod buckets;
 mod cancel;

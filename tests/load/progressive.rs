@@ -76,7 +76,7 @@ fn batches_outlive_their_size() {
     assert_eq!((kept.images().shape(), larger.images().shape()), (&[8, 3, 20, 24][..], &[8, 3, 32, 28][..]));
     assert!(kept.images().bytes() == before);
     drop(epoch);
-    assert_eq!(1 + rest(next).len() as u64, pipeline.steps(0, 1).unwrap());
+    assert_eq!(1 + rest(next).len() as u64, pipeline.steps(0, 0, 1).unwrap());
 }
 
 #[test]

@@ -177,6 +177,7 @@ fn large_epochs_go_on_at_any_step() {
             repeats: 1,
             mix: None,
             buckets: None,
+            bins: None,
         };
         let (saved, step) = {
             let schedule =

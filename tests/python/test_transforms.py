@@ -279,6 +279,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "GaussianBlur": {"kernel_size": 3},
     "Normalize": {"mean": MEAN, "std": STD},
     "Pad": {"padding": 3},
+    "Patchify": {"patch": 9},
     "RandomAdjustSharpness": {"sharpness_factor": 2},
     "RandomAffine": {"degrees": 9},
     "RandomApply": {"transforms": [T.Grayscale()]},

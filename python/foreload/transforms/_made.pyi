@@ -20,6 +20,7 @@ __all__ = [
     "RandomIoUCrop",
     "RandomHorizontalFlip",
     "RandomVerticalFlip",
+    "Patchify",
     "Grayscale",
     "RandomGrayscale",
     "ColorJitter",
@@ -247,6 +248,23 @@ class RandomVerticalFlip(Transform):
     """
 
     p: float = 0.5
+
+@dataclass(frozen=True)
+class Patchify(Transform):
+    """Cuts an image into square patches, as vision transformers take images of any size. It is the last of the list.
+
+    The image is cropped to whole patches as by `CenterCrop`, together with the crops of the list. Images that are
+    smaller than a patch fail their samples. `batch["image"]` is then a tuple of three tensors. The values are those of
+    the patches of all images, row by row of each image, `[patches, 3 * patch * patch]`. The values of a patch are in
+    the order of `memory_format`: (channel, row, column), or (row, column, channel) with `nhwc`. The second, int32 `[n +
+    1]`, has the index of each image's first patch, then the number of all patches (`cu_seqlens`). The third, int32
+    `[patches, 2]`, has the row and the column of each patch in its image.
+
+    Args:
+        patch: The side of a patch in pixels.
+    """
+
+    patch: int
 
 @dataclass(frozen=True)
 class Grayscale(Transform):

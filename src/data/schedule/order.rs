@@ -1,12 +1,13 @@
 //! The order of one epoch: maps positions to samples, and samples to positions.
 
 use super::LastBatch;
+use super::bin_order::{BinOrder, CostTable};
 use super::block_shuffle::{BlockShuffle, BlockShuffleKeys, RankRanges};
 use super::bucket_order::{BucketOrder, BucketTable};
 use super::permutation::{Feistel, Shuffle};
 use super::selection::{Draw, DrawKeys, Selection};
 use crate::dataset::{Fingerprint, NeighbourBlocks};
-use base::rng::{RandomKey, Use};
+use base::rng::{RandomKey, RandomStream, Use};
 use std::sync::Arc;
 
 /// Up to this many draws, the permutation is a table (8 bytes per draw). Larger permutations are computed.
@@ -30,6 +31,7 @@ enum Permutation {
     Computed(Arc<Feistel>),
     NeighbourBlocks(Arc<BlockShuffle>),
     Buckets(Arc<BucketOrder>),
+    Bins(Arc<BinOrder>),
 }
 
 impl Order {
@@ -112,6 +114,30 @@ impl Order {
         Self { selection, permutation: Permutation::Buckets(Arc::new(buckets)), keys: None, repeats: 1 }
     }
 
+    /// Returns the same draws in bins, whose costs in `table` are at most its budget. Draws that cost more are left
+    /// out.
+    ///
+    /// # Panics
+    /// Panics unless every member is drawn once, and fewer than 2³² are drawn.
+    pub fn in_bins(self, table: Arc<CostTable>) -> Self {
+        assert!(!self.selection.is_weighted() && self.selection.draws() == self.selection.members());
+        assert!(self.repeats == 1 && self.len() < 1 << 32);
+        let bins = BinOrder::new(table, (0..self.len()).map(|place| self.number(place)));
+        Self {
+            selection: self.selection,
+            permutation: Permutation::Bins(Arc::new(bins)),
+            keys: None,
+            repeats: 1,
+        }
+    }
+
+    pub(super) fn bins(&self) -> Option<&BinOrder> {
+        match &self.permutation {
+            Permutation::Bins(bins) => Some(bins),
+            _ => None,
+        }
+    }
+
     pub(super) fn buckets(&self) -> Option<&BucketOrder> {
         match &self.permutation {
             Permutation::Buckets(buckets) => Some(buckets),
@@ -164,9 +190,13 @@ impl Order {
     }
 
     /// Returns the number of positions, which equals the number of draws. With buckets, it is the number of places of
-    /// all global batches, of which some may be padding.
+    /// all global batches, of which some may be padding. In bins, it is the number of draws within the budget.
     pub fn len(&self) -> u64 {
-        self.buckets().map_or_else(|| self.selection.draws(), BucketOrder::len)
+        match &self.permutation {
+            Permutation::Buckets(buckets) => buckets.len(),
+            Permutation::Bins(bins) => bins.len(),
+            _ => self.selection.draws(),
+        }
     }
 
     /// Whether there are no positions.
@@ -197,16 +227,30 @@ impl Order {
             1 => (position, 0),
             repeats => (position / u64::from(repeats), (position % u64::from(repeats)) as u32),
         };
-        let number = match &self.permutation {
+        let Draw { sample, occurrence } = self.numbered(self.number(place));
+        // In practice no sample has 2^32 draws in an epoch; `wrapping_mul` avoids a panic for absurd settings.
+        Draw { sample, occurrence: occurrence.wrapping_mul(self.repeats).wrapping_add(repeat) }
+    }
+
+    fn number(&self, place: u64) -> u64 {
+        match &self.permutation {
             Permutation::Identity => place,
             Permutation::Table(shuffle) => shuffle.sample(place),
             Permutation::Computed(feistel) => feistel.forward(place),
             Permutation::NeighbourBlocks(shuffle) => shuffle.member(place),
             Permutation::Buckets(buckets) => buckets.number(place),
+            Permutation::Bins(bins) => bins.number(place),
+        }
+    }
+
+    /// Draws the substitute for the sample at `position`, if that sample fails: any sample of the epoch. In bins, it
+    /// costs at most as much.
+    pub fn substitute(&self, position: u64, random: &mut RandomStream) -> u64 {
+        let number = match self.bins() {
+            Some(bins) => bins.substitute(position, random),
+            None => random.below(self.selection.draws()),
         };
-        let Draw { sample, occurrence } = self.numbered(number);
-        // In practice no sample has 2^32 draws in an epoch; `wrapping_mul` avoids a panic for absurd settings.
-        Draw { sample, occurrence: occurrence.wrapping_mul(self.repeats).wrapping_add(repeat) }
+        self.numbered(number).sample
     }
 
     /// Returns the draw with index `number` in the selection, which does not depend on the order.
@@ -228,6 +272,7 @@ impl Order {
                 Permutation::Computed(feistel) => feistel.backward(number),
                 Permutation::NeighbourBlocks(shuffle) => shuffle.place(number),
                 Permutation::Buckets(buckets) => buckets.position(number).unwrap_or(u64::MAX),
+                Permutation::Bins(bins) => bins.position(number).unwrap_or(u64::MAX),
             });
         let repeated = move |place: u64| {
             (0..repeats).map(move |repeat| place.saturating_mul(repeats).saturating_add(repeat))

@@ -16,6 +16,7 @@ fn identity(samples: u64, last_batch: LastBatch) -> OrderIdentity {
         repeats: 1,
         mix: None,
         buckets: None,
+        bins: None,
     }
 }
 

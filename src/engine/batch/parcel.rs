@@ -48,7 +48,7 @@ enum CarriedValues {
     Texts(Vec<Option<String>>),
     Bytes(Vec<Option<Range<usize>>>),
     Dense(CarriedArray),
-    Ragged { values: CarriedArray, offsets: Range<usize> },
+    Ragged { values: CarriedArray, offsets: CarriedArray },
     Tensors(Vec<Option<CarriedArray>>),
 }
 
@@ -99,7 +99,7 @@ impl Batch {
             }
             Gathered::Ragged { values, element, shape, offsets } => CarriedValues::Ragged {
                 values: blocks.array(values, *element, shape),
-                offsets: blocks.add(offsets.bytes()),
+                offsets: blocks.array(&offsets.0, offsets.1, &[i64::from(self.len) + 1]),
             },
             Gathered::Tensors(tensors) => {
                 let mut array =
@@ -191,11 +191,11 @@ impl Parcel {
                 }
                 CarriedValues::Ragged { values, offsets } => {
                     let (values, element, shape) = array(values)?;
-                    let offsets = block(offsets)?;
-                    if offsets.bytes().len() != (len as usize + 1) * size_of::<i64>() {
+                    let (offsets, of, each) = array(offsets)?;
+                    if each != [i64::from(len) + 1] || ![Element::I64, Element::I32].contains(&of) {
                         return Err(broken());
                     }
-                    Gathered::Ragged { values, element, shape, offsets }
+                    Gathered::Ragged { values, element, shape, offsets: (offsets, of) }
                 }
                 CarriedValues::Tensors(tensors) if tensors.len() == len as usize => {
                     let tensors = tensors.into_iter().map(|tensor| tensor.map(array).transpose());

@@ -7,7 +7,7 @@ use super::memory::{BufferAddress, map};
 use super::{Batch, Element, Tensor};
 use base::error::{Error, Result};
 use memmap2::MmapMut;
-use pixels::augment::Output;
+use pixels::augment::{Output, patch_positions, patches};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -39,6 +39,17 @@ impl Array {
         let (shape, element) = of_images(output, 1);
         Self { element, shape: shape[1..].to_vec(), bytes }
     }
+
+    /// Makes the arrays of an image's patches of `side` × `side` pixels, and of their positions: a row for each patch.
+    pub fn of_patches(output: &Output, side: u32, image: &[u8]) -> [Self; 2] {
+        let bytes = patches(output, side, image);
+        let positions: Vec<u8> = patch_positions(output, side).flatten().flat_map(i32::to_ne_bytes).collect();
+        let (count, columns) = ((positions.len() / 8) as i64, 3 * i64::from(side) * i64::from(side));
+        [
+            Self { element: output.dtype.into(), shape: vec![count, columns], bytes },
+            Self { element: Element::I32, shape: vec![count, 2], bytes: positions },
+        ]
+    }
 }
 
 /// The values of a field in a batch.
@@ -54,7 +65,7 @@ pub enum FieldValues {
     Ragged {
         /// The rows of all samples, one sample after another.
         values: Tensor,
-        /// The index of each sample's first row, then the number of all rows: int64 [n + 1].
+        /// The index of each sample's first row, then the number of all rows: `[n + 1]`, int64, or int32 for patches.
         offsets: Tensor,
     },
     /// Arrays of any shapes, one tensor per sample; `None` for a sample without the member.
@@ -65,7 +76,7 @@ pub(super) enum Gathered {
     Texts(Vec<Option<String>>),
     Bytes(Vec<Option<Vec<u8>>>),
     Dense(Block, Element, Vec<i64>),
-    Ragged { values: Block, element: Element, shape: Vec<i64>, offsets: Block },
+    Ragged { values: Block, element: Element, shape: Vec<i64>, offsets: (Block, Element) },
     Tensors(Vec<Option<(Block, Element, Vec<i64>)>>),
 }
 
@@ -120,6 +131,8 @@ pub enum Raggedness {
         element: Element,
         /// The number of elements in a row; `None` if rows are single numbers.
         columns: Option<u32>,
+        /// The type of the offsets: int64 or int32.
+        offsets: Element,
     },
     /// Always a list of tensors.
     Never,
@@ -158,6 +171,10 @@ fn gather_arrays(arrays: Vec<Option<Array>>, raggedness: Raggedness) -> Result<G
         let Some(like) = like else { return true };
         arrays.iter().flatten().all(|array| array.element == like.element && fits(array, like))
     };
+    let offsets = match raggedness {
+        Raggedness::Always { offsets, .. } => offsets,
+        _ => Element::I64,
+    };
     let are_rows = all(&|array, like| !array.shape.is_empty() && array.shape.get(1..) == like.shape.get(1..));
     match (raggedness, like) {
         (Raggedness::Always { .. }, Some(like)) if !are_rows => {
@@ -173,9 +190,9 @@ fn gather_arrays(arrays: Vec<Option<Array>>, raggedness: Raggedness) -> Result<G
             );
             Err(Error::config("fields", message))
         }
-        (Raggedness::Always { element, columns }, None) => {
+        (Raggedness::Always { element, columns, .. }, None) => {
             let shape = [0].into_iter().chain(columns.map(i64::from)).collect();
-            Gathered::ragged(&arrays, element, shape)
+            Gathered::ragged(&arrays, element, shape, offsets)
         }
         (Raggedness::AsTheyAre, Some(like)) if all(&|array, like| array.shape == like.shape) => {
             let shape = [&[arrays.len() as i64], &like.shape[..]].concat();
@@ -184,7 +201,7 @@ fn gather_arrays(arrays: Vec<Option<Array>>, raggedness: Raggedness) -> Result<G
             Ok(Gathered::Dense(Block::of(parts)?, like.element, shape))
         }
         (Raggedness::Always { .. } | Raggedness::AsTheyAre, Some(like)) if are_rows => {
-            Gathered::ragged(&arrays, like.element, like.shape.clone())
+            Gathered::ragged(&arrays, like.element, like.shape.clone(), offsets)
         }
         _ => {
             let whole = |array: Array| {
@@ -199,16 +216,21 @@ fn gather_arrays(arrays: Vec<Option<Array>>, raggedness: Raggedness) -> Result<G
 
 impl Gathered {
     /// Joins arrays whose shapes differ only in the first dimension. `shape` is the shape of any of them. A missing
-    /// array has no rows.
-    fn ragged(arrays: &[Option<Array>], element: Element, mut shape: Vec<i64>) -> Result<Self> {
-        let mut end = 0;
-        let mut offsets = vec![0i64.to_ne_bytes()];
+    /// array has no rows. `of` is the type of the offsets.
+    fn ragged(arrays: &[Option<Array>], element: Element, mut shape: Vec<i64>, of: Element) -> Result<Self> {
+        let mut end = 0i64;
+        let mut offsets = Vec::new();
+        let mut add = |end: i64| match of {
+            Element::I32 => offsets.extend((end as i32).to_ne_bytes()),
+            _ => offsets.extend(end.to_ne_bytes()),
+        };
+        add(end);
         for array in arrays {
             end += array.as_ref().map_or(0, |array| array.shape[0]);
-            offsets.push(end.to_ne_bytes());
+            add(end);
         }
         shape[0] = end;
-        let offsets = Block::of(offsets.iter().map(|offset| &offset[..]))?;
+        let offsets = (Block::of(std::iter::once(&offsets[..]))?, of);
         let values = Block::of(arrays.iter().flatten().map(|array| &array.bytes[..]))?;
         Ok(Self::Ragged { values, element, shape, offsets })
     }
@@ -228,7 +250,7 @@ impl Batch {
             }
             Gathered::Ragged { values, element, shape, offsets } => FieldValues::Ragged {
                 values: tensor(values, *element, shape.clone()),
-                offsets: tensor(offsets, Element::I64, vec![i64::from(self.len) + 1]),
+                offsets: tensor(&offsets.0, offsets.1, vec![i64::from(self.len) + 1]),
             },
             Gathered::Tensors(tensors) => {
                 let each = |(block, element, shape): &(Block, Element, Vec<i64>)| {
@@ -257,7 +279,7 @@ mod tests {
         let same = || vec![array(&[2, 1], &[1, 2]), array(&[2, 1], &[3, 4])];
         let Ok(Gathered::Dense(block, _, shape)) = gather(same(), Raggedness::AsTheyAre) else { panic!() };
         assert_eq!((shape, bytes(&block, 4)), (vec![2, 2, 1], vec![1, 2, 3, 4]));
-        let always = Raggedness::Always { element: Element::F32, columns: Some(4) };
+        let always = Raggedness::Always { element: Element::F32, columns: Some(4), offsets: Element::I64 };
         let Ok(Gathered::Ragged { shape, .. }) = gather(same(), always) else { panic!() };
         assert_eq!(shape, [4, 1]);
         let Ok(Gathered::Ragged { shape, element, .. }) = gather(vec![None, None], always) else { panic!() };
@@ -269,7 +291,7 @@ mod tests {
             panic!()
         };
         assert_eq!((shape, bytes(&values, 6)), (vec![3, 2], vec![1, 2, 3, 4, 5, 6]));
-        let ends: Vec<i64> = bytes(&offsets, 32)
+        let ends: Vec<i64> = bytes(&offsets.0, 32)
             .chunks(8)
             .map(|raw| i64::from_ne_bytes(raw.try_into().expect("eight bytes")))
             .collect();
@@ -279,7 +301,7 @@ mod tests {
         assert_eq!((shape, bytes(&block, 6)), (vec![3, 2, 1], vec![0, 0, 1, 2, 3, 4]));
         let some = vec![array(&[1, 1], &[1]), None, array(&[2, 1], &[3, 4])];
         let Ok(Gathered::Ragged { offsets, .. }) = gather(some, Raggedness::AsTheyAre) else { panic!() };
-        assert_eq!(bytes(&offsets, 32).chunks(8).map(|end| end[0]).collect::<Vec<_>>(), [0, 1, 1, 3]);
+        assert_eq!(bytes(&offsets.0, 32).chunks(8).map(|end| end[0]).collect::<Vec<_>>(), [0, 1, 1, 3]);
         let any = vec![array(&[1, 2], &[1, 2]), None, array(&[3], &[3, 4, 5])];
         let Ok(Gathered::Tensors(tensors)) = gather(any, Raggedness::AsTheyAre) else { panic!() };
         assert_eq!(tensors.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, true]);

@@ -192,7 +192,8 @@ impl ArrayPlan {
             Some((number, shape)) => ArrayPlace::Column(layout.add_column(number.into(), shape)),
             None if ragged => {
                 let element = self.number.map_or(Element::F32, Element::from);
-                ArrayPlace::Values(layout.add_values(Raggedness::Always { element, columns: None }))
+                let offsets = Element::I64;
+                ArrayPlace::Values(layout.add_values(Raggedness::Always { element, columns: None, offsets }))
             }
             None => ArrayPlace::Values(layout.add_values(Raggedness::AsTheyAre)),
         }

@@ -16,6 +16,15 @@ pub enum FieldValue {
         /// int64 [n + 1]: sample i has the rows from `offsets[i]` to `offsets[i + 1]`.
         offsets: Tensor,
     },
+    /// Patches of images: rows as in `Ragged`, with offsets int32, and the position of each patch in its image.
+    Patches {
+        /// The values of the patches of all images, one image after another: `[patches, 3 * patch * patch]`.
+        values: Tensor,
+        /// int32 [n + 1], as in `Ragged`.
+        offsets: Tensor,
+        /// The row and the column of each patch: int32 `[patches, 2]`.
+        positions: Tensor,
+    },
     /// A tensor for each sample, if sizes differ; `None` for a sample without the field.
     Tensors(Vec<Option<Tensor>>),
     /// A string for each sample; `None` for a sample without the field.
@@ -66,6 +75,13 @@ impl LoaderConfig {
             let of = |number| match at.kind {
                 ViewKind::Tensors => tensor(number),
                 ViewKind::Values => values(number),
+                ViewKind::Patches => match (values(number), values(number + 1)) {
+                    (
+                        FieldValue::Ragged { values, offsets },
+                        FieldValue::Ragged { values: positions, .. },
+                    ) => FieldValue::Patches { values, offsets, positions },
+                    (other, _) => other,
+                },
             };
             let returns_tuple = self.images.recipe(image).returns_tuple();
             if returns_tuple { FieldValue::Views(at.numbers().map(of).collect()) } else { of(at.first) }

@@ -263,7 +263,8 @@ impl Fields {
                     let image = images.followed_by(field)?;
                     let (first, views) = (layout.values.len(), images.recipe(image).views().len());
                     let columns = Some(4 + u32::from(field.shares));
-                    let always = Raggedness::Always { element: Element::F32, columns };
+                    let (element, offsets) = (Element::F32, Element::I64);
+                    let always = Raggedness::Always { element, columns, offsets };
                     layout.values.extend((0..views).map(|_| always));
                     let at = ViewPlaces { first, views, kind: ViewKind::Values };
                     let stored = if is_stored { BoxFormat::Xyxy } else { field.format };
@@ -280,10 +281,10 @@ impl Fields {
                         return Err(Error::config("fields", message));
                     }
                     let recipe = images.recipe(image);
-                    let (element, kind) = (field.dtype.element(), ViewKind::of(recipe));
+                    let (element, kind) = (field.dtype.element(), ViewKind::of_masks(recipe));
                     let first = match kind {
                         ViewKind::Tensors => layout.columns.len(),
-                        ViewKind::Values => layout.values.len(),
+                        ViewKind::Values | ViewKind::Patches => layout.values.len(),
                     };
                     for view in recipe.views() {
                         match view.size() {
@@ -359,11 +360,21 @@ fn places(images: &Images, layout: &mut BatchLayout) -> Vec<FieldContent> {
         let kind = ViewKind::of(images.recipe(image));
         let first = match kind {
             ViewKind::Tensors => layout.images.len(),
-            ViewKind::Values => layout.values.len(),
+            ViewKind::Values | ViewKind::Patches => layout.values.len(),
         };
         match kind {
             ViewKind::Tensors => layout.images.extend(views.iter().map(|view| view.fixed_output().clone())),
             ViewKind::Values => layout.values.extend(views.iter().map(|_| Raggedness::Never)),
+            ViewKind::Patches => {
+                let (dtype, side) =
+                    (views[0].fixed_output().dtype, images.recipe(image).patch().unwrap_or(1));
+                let rows = |element, columns| Raggedness::Always {
+                    element,
+                    columns: Some(columns),
+                    offsets: Element::I32,
+                };
+                layout.values.extend([rows(dtype.into(), 3 * side * side), rows(Element::I32, 2)]);
+            }
         }
         FieldContent::Images { image, at: ViewPlaces { first, views: views.len(), kind } }
     };

@@ -98,7 +98,7 @@ impl LoaderOptions {
             return Ok(Some(Bucket { sizes, size, columns: None }));
         }
         let has_own_size =
-            |(image, _): &(usize, &ImageField)| ViewKind::of(images.recipe(*image)) == ViewKind::Values;
+            |(image, _): &(usize, &ImageField)| ViewKind::of(images.recipe(*image)) != ViewKind::Tensors;
         if let Some((_, ImageField { name, .. })) = images.list().iter().enumerate().find(has_own_size) {
             let message = format!(
                 "makes images {name:?} of varying size, but buckets give each batch a size: add RandomCrop(\"bucket\") \

@@ -94,7 +94,7 @@ impl LoaderOptions {
         }
         for image in images.list() {
             let recipe = &images.recipes()[image.primary];
-            if ViewKind::of(recipe) == ViewKind::Values {
+            if ViewKind::of(recipe) != ViewKind::Tensors {
                 let message = format!(
                     "needs images of one size: add a crop or a resize to one size to the transforms of {:?}",
                     image.name

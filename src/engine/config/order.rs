@@ -82,7 +82,7 @@ impl LoaderOptions {
             // A block that crosses the end of a batch also reads samples of another rank's batch. A quarter of a batch
             // keeps that share small. Each thread reads one block at a time, so the queue depth is divided among the
             // threads.
-            Shuffling::Off if index.has_remote() => {
+            Shuffling::Off if index.has_remote() && self.batch_tokens.is_none() => {
                 let mean = index.mean_bytes();
                 let samples = (self.batch_size / 4).min(self.depth_for(index) / MAX_REMOTE_THREADS as u32);
                 (mean * u64::from(samples)).min(MAX_NEIGHBOUR_BLOCK_BYTES)

@@ -159,6 +159,15 @@ impl PoolSizing<'_> {
             in_gib(bytes),
             in_gib(machine)
         );
+        if let Some(tokens) = self.options.batch_tokens {
+            let message = format!(
+                "is {tokens}, so a batch can have {batch_size} samples, but {needed} batches of {} do not fit into {} \
+                 of memory{part}: lower batch_tokens, or make images smaller",
+                in_gib(bytes),
+                in_gib(machine)
+            );
+            return Error::config("batch_tokens", message);
+        }
         let usual = LoaderOptions::default();
         let pixels = |(height, width): (u32, u32)| u64::from(height) * u64::from(width);
         let times_usual = pixels(self.options.image_size) / pixels(usual.image_size);

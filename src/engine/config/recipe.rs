@@ -120,8 +120,9 @@ impl LoaderOptions {
         let decoder = if are_arrays { GpuDecoder::Own } else { self.gpu_decoder() };
         let mut images_in_order = images.list().iter().enumerate();
         let of_own_sizes =
-            images_in_order.find(|(image, _)| ViewKind::of(images.recipe(*image)) == ViewKind::Values);
+            images_in_order.find(|(image, _)| ViewKind::of(images.recipe(*image)) != ViewKind::Tensors);
         let missing = match of_own_sizes {
+            _ if self.batch_tokens.is_some() => "batches by budget".to_owned(),
             _ if are_arrays && index.is_stream() => "arrays of streams".to_owned(),
             _ if are_arrays && self.shared.is_some() => "shared batches of arrays".to_owned(),
             _ if are_arrays => return device::choose(&self.device, decoder, false),

@@ -8,7 +8,7 @@ use super::{
 };
 use base::error::Result;
 use data::dataset::{DatasetIndex, NeighbourBlocks, SampleColumn};
-use data::schedule::Selection;
+use data::schedule::{CostTable, Selection};
 use pixels::augment::cuda::LaneMemory;
 use pixels::decode::cuda::LaunchTables;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ pub(super) struct SizeIndependent {
     pub(super) neighbour_blocks: Option<Arc<NeighbourBlocks>>,
     pub(super) selection: Arc<Selection>,
     pub(super) label_columns: Arc<Vec<SampleColumn>>,
+    pub(super) cost_table: Option<Arc<CostTable>>,
 }
 
 impl LoaderOptions {
@@ -78,7 +79,7 @@ impl LoaderOptions {
             }
         };
         let has_own_sizes = options.decoded
-            && (0..images.list().len()).any(|image| ViewKind::of(images.recipe(image)) == ViewKind::Values);
+            && (0..images.list().len()).any(|image| ViewKind::of(images.recipe(image)) != ViewKind::Tensors);
         let mut cache = options.cache(queue_depth)?;
         let has_cache = cache.is_some();
         // The cache keeps whole samples.
@@ -119,6 +120,8 @@ impl LoaderOptions {
             bucket,
             buckets: Vec::new(),
             bucket_table: None,
+            cost_table: same.cost_table.clone(),
+            step_bins: options.bins,
             decoded: options.decoded,
             device: chosen.device,
             device_reason: chosen.why,

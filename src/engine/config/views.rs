@@ -22,6 +22,8 @@ pub enum ViewKind {
     Tensors,
     /// One value for each sample, because sizes differ.
     Values,
+    /// Rows of patches, and after them rows with the positions of the patches. There is one view.
+    Patches,
 }
 
 impl ViewPlaces {
@@ -37,6 +39,10 @@ impl ViewPlaces {
             match self.kind {
                 ViewKind::Tensors => tensor(ticket, number).fill(0),
                 ViewKind::Values => ticket.put(number, None),
+                ViewKind::Patches => {
+                    ticket.put(number, None);
+                    ticket.put(number + 1, None);
+                }
             }
         }
     }
@@ -44,6 +50,11 @@ impl ViewPlaces {
 
 impl ViewKind {
     pub(super) fn of(recipe: &Recipe) -> Self {
+        if recipe.patch().is_some() { Self::Patches } else { Self::of_masks(recipe) }
+    }
+
+    /// Returns how masks that follow the images of `recipe` are stored.
+    pub(super) fn of_masks(recipe: &Recipe) -> Self {
         let has_own_sizes = recipe.views().iter().any(|view| view.size().is_none());
         if has_own_sizes { Self::Values } else { Self::Tensors }
     }

@@ -131,6 +131,7 @@ mod tests {
             repeats: 1,
             mix: None,
             buckets: None,
+            bins: None,
         };
         let order = Order::shuffled(&Fingerprint([1; 32]), 1, epoch, 100);
         let schedule = Schedule::new(order, 10, 0, 1, LastBatch::Drop).unwrap();

@@ -254,7 +254,7 @@ fn fill_masks(
         };
         match at.kind {
             ViewKind::Tensors => render(ticket.column(number)),
-            ViewKind::Values => {
+            ViewKind::Values | ViewKind::Patches => {
                 let mut bytes = vec![0; (drawn.width * drawn.height) as usize * element.size()];
                 render(&mut bytes);
                 let shape = vec![i64::from(drawn.height), i64::from(drawn.width)];

@@ -10,7 +10,7 @@ use super::{Pipeline, context::SampleContext, notify};
 use base::error::{Error, Result};
 use base::names::NamedValue;
 use data::dataset::Fingerprint;
-use data::schedule::{Assignment, Order, SampleOwners, Schedule, Shuffling};
+use data::schedule::{Assignment, Order, Packing, SampleOwners, Schedule, Shuffling};
 use data::state::{OrderIdentity, State};
 use pixels::augment::MIX_GROUP_SIZE;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +23,8 @@ pub(crate) struct OrderPlan {
     /// The owner node of each sample, for `assignment="locality"`. Set when the ranks exchange what each node
     /// caches.
     homes: Mutex<Option<Arc<SampleOwners>>>,
+    /// With bins, the latest order that was packed, with its epoch.
+    in_bins: Mutex<Option<(u64, Order)>>,
 }
 
 impl OrderPlan {
@@ -41,8 +43,10 @@ impl OrderPlan {
             repeats: config.repeats,
             mix: config.mix.as_ref().map(|plan| plan.mixing.text().to_owned()),
             buckets: config.bucket_table.as_ref().map(|table| Fingerprint(*table.digest()).to_string()),
+            bins: config.cost_table.as_ref().map(|table| Fingerprint(*table.digest()).to_string()),
         };
-        Self { context: context.clone(), identity: Arc::new(identity), homes: Mutex::default() }
+        let (homes, in_bins) = (Mutex::default(), Mutex::default());
+        Self { context: context.clone(), identity: Arc::new(identity), homes, in_bins }
     }
 
     pub(crate) fn set_homes(&self, homes: Arc<SampleOwners>) {
@@ -65,6 +69,10 @@ impl OrderPlan {
                 config.batch_size
             );
             return Err(Error::config("batch_size", message));
+        }
+        if config.cost_table.is_some() {
+            let step_bins = config.step_bins.unwrap_or(world_size);
+            return Schedule::of_bins(order, step_bins, rank, world_size, config.last_batch);
         }
         let repeats = u64::from(order.repeats());
         let schedule = Schedule::new(order, config.batch_size, rank, world_size, config.last_batch)?;
@@ -110,7 +118,12 @@ impl OrderPlan {
             (Shuffling::Off, _) => Order::listed(selection),
             _ => Order::drawn(selection, &fingerprint, config.seed, epoch),
         };
-        Ok(order.repeated(config.repeats))
+        let Some(table) = &config.cost_table else { return Ok(order.repeated(config.repeats)) };
+        let mut latest = self.in_bins.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*latest {
+            Some((of, in_bins)) if *of == epoch => Ok(in_bins.clone()),
+            _ => Ok(latest.insert((epoch, order.in_bins(table.clone()))).1.clone()),
+        }
     }
 
     pub(crate) fn warn_of_padding(&self, schedule: &Schedule) {
@@ -121,6 +134,18 @@ impl OrderPlan {
                 format!(
                     "buckets: {left_out} of {draws} samples ({:.2} %) do not fill a batch of their size, and are left \
                      out of each epoch: set last_batch to \"pad\" or \"partial\", or lower batch_size",
+                    left_out as f64 * 100.0 / draws as f64
+                )
+            });
+        }
+        if let Some(Packing { left_out, bins, .. }) = schedule.packing()
+            && left_out.saturating_mul(100) > draws
+        {
+            self.context.index.notices().warn_once("left out", || {
+                format!(
+                    "bins: {left_out} of {draws} samples ({:.2} %) are in bins that do not fill the last step after \
+                     {bins} bins, and are left out of the epoch: set last_batch to \"pad\" or \"partial\", or lower \
+                     bins",
                     left_out as f64 * 100.0 / draws as f64
                 )
             });
@@ -165,6 +190,7 @@ impl OrderPlan {
         let more = [
             ("fields", sources.join(", ")),
             ("batch_size", config.batch_size.to_string()),
+            ("bins", config.step_bins.map_or("None".into(), |bins| bins.to_string())),
             ("assignment", config.assignment.name().to_owned()),
             ("verify", verify.to_owned()),
         ];
@@ -192,17 +218,26 @@ impl Pipeline {
         self.order.order(epoch, world_size)
     }
 
-    /// Returns the number of steps of an epoch, which is the same on every rank.
+    /// Returns the number of steps of `epoch`, which is the same on every rank, and without bins in every epoch.
     ///
     /// # Errors
     /// The errors of [`Pipeline::schedule`].
-    pub fn steps(&self, rank: u32, world_size: u32) -> Result<u64> {
+    pub fn steps(&self, epoch: u64, rank: u32, world_size: u32) -> Result<u64> {
         let config = self.config();
-        if config.bucket_table.is_some() {
-            return Ok(self.order.in_slices(0, rank, world_size)?.steps());
+        if config.bucket_table.is_some() || config.cost_table.is_some() {
+            return Ok(self.order.in_slices(epoch, rank, world_size)?.steps());
         }
         let draws = config.selection.draws();
         Schedule::count(draws, config.batch_size, rank, world_size, config.last_batch)
+    }
+
+    /// Returns how `epoch` is packed into bins.
+    ///
+    /// # Errors
+    /// The errors of [`Pipeline::schedule`]; [`Error::Config`] without `batch_tokens`.
+    pub fn packing(&self, epoch: u64, rank: u32, world_size: u32) -> Result<Packing> {
+        let packing = self.order.in_slices(epoch, rank, world_size)?.packing();
+        packing.ok_or_else(|| Error::config("batch_tokens", "is not set, so batches are not packed"))
     }
 
     /// Checks that `state` belongs to this pipeline's order.

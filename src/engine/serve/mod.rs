@@ -115,7 +115,7 @@ impl Producer {
                     .into();
             return Err(Error::DatasetChanged { path, message });
         }
-        let (steps, places) = (pipeline.steps(place.0, place.1)?, ProducerPlaces::open(asked.batches)?);
+        let (steps, places) = (pipeline.steps(0, place.0, place.1)?, ProducerPlaces::open(asked.batches)?);
         Ok(Self { pipeline: Arc::new(pipeline), options, places, place, steps })
     }
 

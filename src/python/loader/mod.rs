@@ -147,7 +147,18 @@ impl Loader {
     /// The number of this rank's batches in one epoch.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let (rank, world_size) = self.place_in_world(py)?;
-        Ok(raise(py, self.pipeline.steps(rank, world_size))? as usize)
+        let epoch = self.epoch();
+        Ok(raise(py, py.detach(|| self.pipeline.steps(epoch, rank, world_size)))? as usize)
+    }
+
+    /// Returns how an epoch (None: the attribute `epoch`) is packed, with `batch_tokens`: a dict of numbers.
+    #[pyo3(signature = (epoch=None))]
+    fn packing<'py>(
+        &self,
+        py: Python<'py>,
+        epoch: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        fields::packing(py, &self.pipeline, self.epoch_or_this(epoch.as_ref())?, self.place_in_world(py)?)
     }
 
     /// The number of samples in the dataset.
@@ -346,12 +357,12 @@ impl Loader {
         let (index, config) = (this.get().pipeline.index(), this.get().pipeline.config());
         let roots: Vec<_> = index.parts().map(|(root, _)| root.display().to_string()).collect();
         Ok(format!(
-            "foreload.{kind}({:?}: {} samples{}, {}, batch_size={}, threads={})",
+            "foreload.{kind}({:?}: {} samples{}, {}, {}, threads={})",
             roots.join(", "),
             config.selection.members(),
             if index.is_labeled() { "" } else { " without labels" },
             decided.join(", "),
-            config.batch_size,
+            config.size_of_batches(),
             config.threads
         ))
     }

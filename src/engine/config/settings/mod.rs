@@ -11,6 +11,7 @@ mod forms;
 mod given;
 mod list;
 mod objects;
+mod row;
 mod table;
 
 pub use document::docstring;

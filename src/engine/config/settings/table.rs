@@ -11,14 +11,16 @@
 use super::SettingsObject::Resources as OfResources;
 use super::forms::{
     AnyPath, AnyText, BoolOrBlocks, BoolOrName, Bounds, BucketRuleOrSizes, ByteCount, Channels, ClassList,
-    ClassNameList, DeviceName, FieldList, Indices, LabelSource, Maybe, MixList, OneOf, OwnDirectory,
-    PeersChoice, Probability, Ratios, RowOrFile, ShareOfOne, SideLengths, SizesByEpoch, TierList,
-    TransformList, Truth, WeightsValue, WholeNumber,
+    ClassNameList, CostList, DeviceName, FieldList, Indices, LabelSource, Maybe, MixList, OneOf,
+    OwnDirectory, PeersChoice, Probability, Ratios, RowOrFile, ShareOfOne, SideLengths, SizesByEpoch,
+    TierList, TransformList, Truth, WeightsValue, WholeNumber,
 };
 use super::objects::choices::BucketsChoice;
+pub(super) use super::row::settings;
 use super::{Affects, LoaderKind, Setting, Topic, ValueKind};
 use crate::config::{
-    CacheChoice, CpuDecode, FieldOptions, GpuDecoder, Labels, OnError, Peers, SharingPolicy, Weights,
+    CacheChoice, CpuDecode, FieldOptions, GpuDecoder, Labels, OnError, OverBudget, Peers, SharingPolicy,
+    Weights,
 };
 use data::dataset::{BadShards, Changed, ClassRef, SampleAxis};
 use data::schedule::{Assignment, LastBatch, Shuffling};
@@ -46,61 +48,6 @@ const DEEPEST_QUEUE: u64 = 32_768;
 const MAX_SHARED: u64 = 1024;
 const MAX_CONSUMERS: u64 = 256;
 
-/// Defines a struct of options with its defaults, and the table of its settings. `$place` is the expression for the
-/// struct within [`LoaderOptions`]. `also` has a field of the struct that is not a setting.
-macro_rules! settings {
-    (
-        $(#[doc = $about:literal])+ $type_name:ident, |$options:ident| $place:expr;
-        $(also $also:ident: $also_type:ty = $also_default:expr, $about_also:literal;)?
-        $(#[doc = $about_table:literal])+ $table:ident;
-        $(
-            $(#[doc = $line:literal])+
-            $name:ident: $type:ty = $default:expr, $form:expr,
-                $topic:ident, $decides:ident $(.$clause:ident($($argument:expr),*))*;
-        )*
-    ) => {
-        $(#[doc = $about])+
-        #[derive(Debug, Clone)]
-        pub struct $type_name {
-            $(#[doc = $about_also] pub $also: $also_type,)?
-            $($(#[doc = $line])+ pub $name: $type,)*
-        }
-
-        impl Default for $type_name {
-            fn default() -> Self {
-                Self { $($also: $also_default,)? $($name: $default,)* }
-            }
-        }
-
-        $(#[doc = $about_table])+
-        pub(super) static $table: &[Setting] = &[$(
-            Setting {
-                name: stringify!($name),
-                topic: Topic::$topic,
-                decides: Affects::$decides,
-                member: None,
-                flag: Some(stringify!($name)),
-                flag_alias: None,
-                loaders: &$crate::config::LoaderKind::ALL,
-                datasets_only: false,
-                in_files: None,
-                in_fields: None,
-                none_is_default: false,
-                lines: &[$($line),+],
-                describe: || ValueKind::<$type>::describe(&$form),
-                parse_word: |word| ValueKind::<$type>::parse_word(&$form, word),
-                write: |$options, given| ValueKind::read(&$form, given).map(|value| $place.$name = value),
-                reset: |$options| $place.$name = $default,
-                check: |$options| ValueKind::check(&$form, &$place.$name),
-                show: |$options| ValueKind::show(&$form, &$place.$name),
-                identify: |$options| format!("{:?}", $place.$name),
-            }
-            $(.$clause($($argument),*))*
-        ),*];
-    };
-}
-pub(super) use settings;
-
 settings! {
     /// The settings as the user asked for them. `None` means "choose for me".
     LoaderOptions, |options| *options;
@@ -112,6 +59,26 @@ settings! {
 
     /// Samples per step and rank.
     batch_size: u32 = 64, WholeNumber::from(1), Batches, Batch;
+
+    /// The largest cost of a batch, for samples of different lengths: each batch is a bin, which takes as many samples
+    /// as fit (see `cost`). None: batches of `batch_size` samples.
+    batch_tokens: Option<u32> = None, Maybe(WholeNumber::from(1)), Batches, Batch.not_in_files().no_flag()
+        .datasets_only();
+
+    /// What a sample costs, with `batch_tokens`: the name of a column of whole numbers, or a list of names, whose sum
+    /// is the cost. The columns are among `fields`, or come from `labels`. `"patches"` is the number of patches of the
+    /// first image (see `transforms.Patchify`). A cost of 0 counts as 1.
+    cost: Option<Vec<String>> = None, Maybe(CostList), Batches, Batch.not_in_files().no_flag().datasets_only();
+
+    /// With `batch_tokens`: the number of bins that all ranks together take in a step of training. It is a multiple
+    /// of the number of ranks, and each rank takes an equal share of the bins, one batch after another. `last_batch` is
+    /// about these steps. None: the number of ranks, so that a batch is a step.
+    bins: Option<u32> = None, Maybe(WholeNumber::from(1)), Batches, Batch.not_in_files().no_flag().datasets_only();
+
+    /// What happens to samples that cost more than `batch_tokens`. `error` refuses the dataset. `skip` leaves them out
+    /// of all epochs, and a warning reports their number.
+    over_budget: OverBudget = OverBudget::Error, OneOf::names(), Batches, Batch.not_in_files().no_flag()
+        .datasets_only();
 
     /// Seed of the sample order and of the augmentation.
     seed: u64 = 0, WholeNumber::any(), Batches, Batch;

@@ -203,11 +203,20 @@ impl SampleMaker {
                 ViewKind::Tensors => {
                     renderer.render(number, &self.decoder.planes, view, ticket.image(at.first + number))
                 }
-                ViewKind::Values => {
-                    let output = config.images.recipe(image).views()[number].output(view);
+                ViewKind::Values | ViewKind::Patches => {
+                    let recipe = config.images.recipe(image);
+                    let output = recipe.views()[number].output(view);
                     let mut pixels = vec![0; output.bytes()];
                     renderer.render(number, &self.decoder.planes, view, &mut pixels);
-                    ticket.put(at.first + number, Some(Value::Array(Array::of_image(&output, pixels))));
+                    let number = at.first + number;
+                    match recipe.patch() {
+                        None => ticket.put(number, Some(Value::Array(Array::of_image(&output, pixels)))),
+                        Some(side) => {
+                            let [patches, positions] = Array::of_patches(&output, side, &pixels);
+                            ticket.put(number, Some(Value::Array(patches)));
+                            ticket.put(number + 1, Some(Value::Array(positions)));
+                        }
+                    }
                 }
             }
         }

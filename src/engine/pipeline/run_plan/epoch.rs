@@ -37,9 +37,8 @@ impl RunPlan for Schedule {
         (order.repeats() > 1).then(|| RepeatSpread::new(order, Self::global_batch(self)))
     }
 
-    fn substitute(&self, _: &DatasetIndex, _position: u64, stream: &mut RandomStream) -> Result<u64> {
-        let order = self.order();
-        Ok(order.numbered(stream.below(order.selection().draws())).sample)
+    fn substitute(&self, _: &DatasetIndex, position: u64, stream: &mut RandomStream) -> Result<u64> {
+        Ok(self.order().substitute(position, stream))
     }
 
     fn state(&self, identity: &OrderIdentity, epoch: u64, steps: u64, errors: u64) -> Option<State> {

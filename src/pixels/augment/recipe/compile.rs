@@ -18,6 +18,9 @@ pub(super) fn list(
     let (mut geometry, mut pixels) = (GeometryBuilder::default(), PixelSteps::default());
     for (number, transform) in transforms.iter().enumerate() {
         let refused = |why| (number, why);
+        if transform.patch().is_some() && number + 1 < transforms.len() {
+            return Err(refused("must be the last of the list".into()));
+        }
         pixels.add(number, transform).map_err(refused)?;
         geometry.add(transform).map_err(refused)?;
     }
@@ -103,6 +106,8 @@ impl PixelSteps {
             }
             // Mirroring moves values but does not change them.
             mirroring if mirroring.mirrors() => Ok(()),
+            // The list's geometry crops to whole patches before any values are changed.
+            patchify if patchify.patch().is_some() => Ok(()),
             Transform::ToDtype(ToDtype { dtype, scale }) => self.convert(number, *dtype, *scale),
             Transform::Normalize(Normalize { mean, std }) => self.normalise(number, *mean, *std),
             _ => {

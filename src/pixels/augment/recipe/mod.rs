@@ -112,7 +112,25 @@ impl Recipe {
             let view = |n| RecipeView { id: [group as u32, n], ..made.clone() };
             views.extend((0..list.n).map(view));
         }
-        Ok(Self { views, returns_tuple: request.returns_tuple })
+        let recipe = Self { views, returns_tuple: request.returns_tuple };
+        if recipe.returns_tuple && recipe.views.iter().any(|view| view.patch().is_some()) {
+            return Err(Error::config(
+                "transforms",
+                "has Patchify in Views, which is not supported yet: remove one",
+            ));
+        }
+        Ok(recipe)
+    }
+
+    /// Returns the side of the patches into which images are cut; `None` if they are not cut.
+    pub fn patch(&self) -> Option<u32> {
+        self.views[0].patch()
+    }
+
+    /// Returns the name of a transform that draws the size of its result, if the size of the output is not fixed.
+    pub fn draws_size(&self) -> Option<&'static str> {
+        let steps = self.views.iter().filter(|view| view.size().is_none()).flat_map(|view| &view.steps);
+        steps.map(|step| &step.transform).find(|transform| transform.draws_size()).map(Transform::name)
     }
 
     /// Returns the views; there is at least one.
@@ -224,6 +242,10 @@ impl Recipe {
 }
 
 impl RecipeView {
+    fn patch(&self) -> Option<u32> {
+        self.steps.last()?.transform.patch()
+    }
+
     /// Returns the size of the output if all images have the same size; `None` if each image has its own size.
     pub fn size(&self) -> Option<ImageSize> {
         self.geometry.size

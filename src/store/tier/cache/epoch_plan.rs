@@ -153,7 +153,9 @@ impl Cache {
         let staged = slice.is_whole() && self.options.fill == FillChoice::Ahead;
         // If nodes share their caches, samples stay on their owner nodes.
         let have_owners = self.tiers().any(|tier| tier.parts().nodes.is_some());
-        if used <= room || staged || have_owners {
+        // Bins have different numbers of samples, so a node's part of the later epochs does not follow from positions.
+        let in_bins = schedule.step_bins().is_some();
+        if used <= room || staged || have_owners || in_bins {
             RetentionRule::Keep
         } else {
             RetentionRule::best(slice, schedule.order())

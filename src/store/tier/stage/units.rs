@@ -30,7 +30,7 @@ pub(crate) fn units(
         return (step + steps_ahead..schedule.steps()).map(StagingUnit::Step).collect();
     }
     let order = schedule.order();
-    let cursor = (step * schedule.global_batch()).min(order.len());
+    let cursor = schedule.first_position(step);
     let next_use = |file| Some((next_use(order, index.samples_of(file), cursor)?, file));
     let mut shards: Vec<(u64, FileId)> = index.files().filter_map(next_use).collect();
     shards.sort_unstable();

@@ -299,6 +299,37 @@ impl ValueKind<Vec<String>> for ClassNameList {
     }
 }
 
+/// Names of columns, each once.
+pub(in crate::config::settings) struct CostList;
+
+impl ValueKind<Vec<String>> for CostList {
+    fn read(&self, given: &UserValue) -> Result<Vec<String>, String> {
+        let names = match given {
+            UserValue::Text(name) => vec![name.clone()],
+            list => each(list, |item| match item {
+                UserValue::Text(name) => Some(name.clone()),
+                _ => None,
+            })?,
+        };
+        let is_usable = |(place, name): (usize, &String)| !name.is_empty() && !names[..place].contains(name);
+        match !names.is_empty() && names.iter().enumerate().all(is_usable) {
+            true => Ok(names),
+            false => is(given),
+        }
+    }
+
+    fn show(&self, value: &Vec<String>) -> UserValue {
+        match value.as_slice() {
+            [name] => UserValue::Text(name.clone()),
+            names => UserValue::List(names.iter().cloned().map(UserValue::Text).collect()),
+        }
+    }
+
+    fn describe(&self) -> Description {
+        Description::new("the name of a column, or a list of different names", "str | Sequence[str]", "NAME")
+    }
+}
+
 pub(in crate::config::settings) struct WeightsValue;
 
 impl ValueKind<Weights> for WeightsValue {

@@ -10,7 +10,8 @@ mod words;
 
 pub(super) use buckets::BucketRuleOrSizes;
 pub(super) use lists::{
-    Bounds, Channels, ClassList, ClassNameList, Indices, Ratios, SideLengths, SizesByEpoch, WeightsValue,
+    Bounds, Channels, ClassList, ClassNameList, CostList, Indices, Ratios, SideLengths, SizesByEpoch,
+    WeightsValue,
 };
 pub(super) use peers::PeersChoice;
 pub(super) use structures::{FieldList, LabelSource, MixList, TransformList};

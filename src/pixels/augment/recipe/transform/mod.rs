@@ -18,6 +18,7 @@ mod flips;
 mod iou_crop;
 mod levels;
 mod pads;
+mod patchify;
 mod policies;
 mod resizes;
 pub(crate) mod table;
@@ -45,6 +46,7 @@ use flips::RandomVerticalFlip;
 use iou_crop::RandomIoUCrop;
 use levels::{RandomAutocontrast, RandomEqualize, RandomInvert, RandomPosterize, RandomSolarize};
 use pads::{Pad, RandomZoomOut};
+use patchify::Patchify;
 use policies::{AugMix, AutoAugment, RandAugment, TimmRandAugment, TrivialAugmentWide};
 use resizes::{RandomResize, RandomShortestSize, ScaleJitter, WholeResize as Resize};
 use serde::Deserialize;
@@ -227,7 +229,7 @@ macro_rules! kinds {
 kinds! {
     geometry: RandomResizedCrop, Resize, ResizeToCover, RandomResize, RandomShortestSize, ScaleJitter, CenterCrop,
         RandomCrop, Pad,
-        RandomZoomOut, RandomIoUCrop, RandomHorizontalFlip, RandomVerticalFlip;
+        RandomZoomOut, RandomIoUCrop, RandomHorizontalFlip, RandomVerticalFlip, Patchify;
     type: ToDtype, Normalize;
     position independent: Grayscale, RandomGrayscale, ColorJitter, RandomPhotometricDistort, RandomChannelPermutation,
         RandomInvert, RandomPosterize, RandomSolarize, RandomAutocontrast, RandomEqualize, RandomAdjustSharpness,
@@ -253,6 +255,20 @@ impl Transform {
 
     pub(super) fn chooses_by_boxes(&self) -> bool {
         matches!(self, Self::RandomIoUCrop(_))
+    }
+
+    /// Returns the side of the patches into which the transform cuts images, in pixels.
+    pub(super) fn patch(&self) -> Option<u32> {
+        match self {
+            Self::Patchify(Patchify { patch }) => Some(*patch),
+            _ => None,
+        }
+    }
+
+    /// Whether the size of the transform's result is random, for images of one size.
+    pub(super) fn draws_size(&self) -> bool {
+        let fixed = matches!(self, Self::RandomResizedCrop(_) | Self::RandomCrop(_)) || self.mirrors();
+        !fixed && self.geometry().is_some_and(GeometryTransform::is_random)
     }
 
     /// Returns the size that the transform gives images, if that is a parameter which may be `"bucket"`.
