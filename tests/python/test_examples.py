@@ -178,7 +178,7 @@ def output_of(example: str, *words: object) -> list[tuple[int, float, float]]:
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    found = re.findall(r"epoch (\d+) loss ([\d.]+)(?: IoU ([\d.]+))?", done.stdout)
+    found = re.findall(r"epoch (\d+) loss ([\d.]+)(?: (?:IoU|accuracy) ([\d.]+))?", done.stdout)
     return [(int(epoch), float(loss), float(other or 0)) for epoch, loss, other in found]
 
 
@@ -233,13 +233,29 @@ def test_a_segmentation_model_learns_from_folders(tmp_path: Path) -> None:
     assert lines[-1][2] > 0.75, lines
 
 
-LONGER = {"diffusion_buckets": 80, "segmentation_folders": 80}
+@ONLY_THOROUGH
+def test_a_transformer_learns_from_images_of_any_size(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    for number in range(240):
+        width, height = rng.integers(24, 65, 2)
+        # The classes differ in the direction of their stripes.
+        rows, columns = np.mgrid[:height, :width]
+        stripes = np.sin((rows if number % 2 else columns) * 0.8 + rng.uniform(0, 6)) * 90 + 128
+        image = stripes[..., None] + rng.normal(0, 25, (height, width, 3))
+        path = tmp_path / f"class{number % 2}" / f"{number:03}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(image.clip(0, 255).astype(np.uint8)).save(path)
+    lines = output_of("navit_budgets", tmp_path)
+    assert lines[-1][2] > 0.9, lines
+
+
+LONGER = {"diffusion_buckets": 80, "navit_budgets": 80, "segmentation_folders": 80}
 """The lines of the examples with a model of their own."""
 
 
 def test_they_are_short() -> None:
     """The examples that show how a framework is used. The experiment on rehearsal is longer."""
     examples = [path for path in frameworks.EXAMPLES.glob("*.py") if path.stem != "continual_learning"]
-    assert len(examples) == 17
+    assert len(examples) == 18
     for path in examples:
         assert len(path.read_text().splitlines()) < LONGER.get(path.stem, 40), path

@@ -65,6 +65,7 @@ SMALLER = {
     r"(?<=\")incoming(?=\")": "data/train",
     # Slow steps and large sizes are reduced here.
     r"\b90\b": "2",
+    r"width >= 512\b": "width >= 32",
     r"synth data/try --images 4000\b": "synth data/made --images 40",
     r"\b800GB\b": "80MB",
     r"(?<=Ram\(\")20GB": "20MB",
