@@ -259,8 +259,7 @@ def test_hugging_face_columns_that_were_dropped_stay_away(saved: Any, tmp_path: 
 
 
 def test_hugging_face_images_are_turned_as_it_turns_them(tmp_path: Path) -> None:
-    import datasets
-
+    datasets = required("datasets")
     exif, file = Image.Exif(), io.BytesIO()
     exif[0x112] = 6
     Image.fromarray(np.arange(20 * 24 * 3, dtype=np.uint8).reshape(20, 24, 3)).save(file, "png", exif=exif)
