@@ -1,7 +1,7 @@
 //! Makes a struct of options, and its table, from rows.
 
 /// Defines a struct of options with its defaults, and the table of its settings. `$place` is the expression for the
-/// struct within [`LoaderOptions`]. `also` has a field of the struct that is not a setting.
+/// struct within `LoaderOptions`. `also` has a field of the struct that is not a setting.
 macro_rules! settings {
     (
         $(#[doc = $about:literal])+ $type_name:ident, |$options:ident| $place:expr;
